@@ -1,0 +1,44 @@
+//! Who may do what. One policy object for S3 operations, slices, and every object read for a request.
+
+use crate::store::Bucket;
+
+/// Who sends a request, as far as the signature tells.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub enum Principal {
+    /// No signature.
+    Anonymous,
+    /// A verified signature of this access key.
+    Key(String),
+}
+
+/// What a request wants to do with a key.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Action {
+    /// Read an object, its metadata, or a slice of it.
+    Read,
+    /// List keys under a prefix.
+    List,
+    /// Create or replace an object.
+    Write,
+    /// Remove an object.
+    Delete,
+}
+
+/// A bucket and a key (or prefix) in it on which an action was allowed. Only [`Policy`] makes one.
+#[derive(Debug, Clone)]
+pub struct Authorised {
+    bucket: Bucket,
+    key: String,
+}
+
+impl Authorised {
+    /// The bucket.
+    pub fn bucket(&self) -> &Bucket {
+        &self.bucket
+    }
+
+    /// The key or prefix.
+    pub fn key(&self) -> &str {
+        &self.key
+    }
+}

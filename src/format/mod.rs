@@ -1,0 +1,15 @@
+//! Stored bytes to descriptions of arrays: what a metadata document or a file header says, checked.
+//!
+//! Pure: takes bytes, returns [`ArrayMeta`]. Fetching the bytes is `dataset`'s work.
+
+mod array_meta;
+pub mod codec;
+mod error;
+pub mod npy;
+pub mod safetensors;
+pub mod zarr;
+
+pub use array_meta::{
+    ArrayMeta, ChunkKeys, GridStorage, IndexLocation, ShardIndexFormat, ShardLevel, SourceFormat, Storage,
+};
+pub use error::FormatError;

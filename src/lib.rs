@@ -1,0 +1,32 @@
+#![doc = include_str!("ARCHITECTURE.md")]
+
+pub mod format;
+pub mod index;
+pub mod model;
+pub mod plan;
+pub mod query;
+pub mod tensor;
+pub mod wire;
+
+#[cfg(feature = "server")]
+pub mod auth;
+#[cfg(feature = "server")]
+pub mod cache;
+#[cfg(feature = "server")]
+pub mod cli;
+#[cfg(feature = "server")]
+pub mod config;
+#[cfg(feature = "server")]
+pub mod dataset;
+#[cfg(feature = "server")]
+pub mod fetch;
+#[cfg(feature = "server")]
+pub mod http;
+#[cfg(feature = "server")]
+pub mod metrics;
+#[cfg(feature = "server")]
+pub mod s3;
+#[cfg(feature = "server")]
+pub mod server;
+#[cfg(feature = "server")]
+pub mod store;

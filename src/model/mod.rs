@@ -1,0 +1,16 @@
+//! The vocabulary that every layer speaks: element types, shapes, hyperslabs, extents, error kinds.
+//!
+//! Pure: no I/O, no clock, no async. Whoever holds a [`Hyperslab`] need not check it against its array again.
+
+mod chunk;
+mod dtype;
+mod extent;
+mod hyperslab;
+mod kind;
+pub mod shape;
+
+pub use chunk::{ChunkCoord, ChunkData};
+pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
+pub use extent::{ByteRange, Version};
+pub use hyperslab::{Axis, Hyperslab, Piece};
+pub use kind::{Details, ErrorKind, Fault};

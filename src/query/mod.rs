@@ -1,0 +1,1 @@
+//! What was asked: parameters and selections. Pure.

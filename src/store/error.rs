@@ -1,0 +1,121 @@
+//! What a store can answer instead of bytes.
+
+use crate::model::{ErrorKind, Fault};
+
+/// Why a store operation did not succeed. Absent, denied, changed and broken stay apart.
+#[derive(Debug, Clone, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The store says that there is no such object.
+    #[error("`{key}` does not exist")]
+    NotFound {
+        /// The key within the bucket.
+        key: String,
+    },
+    /// The store refused the gateway's credential, or the operating system its user.
+    #[error("the store refused to {operation} `{key}`: {reason}")]
+    Denied {
+        /// What was tried.
+        operation: &'static str,
+        /// The key within the bucket.
+        key: String,
+        /// The store's words; for the log, not for clients.
+        reason: String,
+    },
+    /// The object has another version than the one asked for.
+    #[error("`{key}` changed while being read")]
+    Changed {
+        /// The key within the bucket.
+        key: String,
+    },
+    /// The range starts past the object's end.
+    #[error("range starts past the end of `{key}` ({size} bytes)")]
+    RangeNotSatisfiable {
+        /// The key within the bucket.
+        key: String,
+        /// The object's size in bytes.
+        size: u64,
+    },
+    /// A condition of an upload does not hold.
+    #[error("a condition on `{key}` does not hold")]
+    PreconditionFailed {
+        /// The key within the bucket.
+        key: String,
+    },
+    /// The body ended before its announced length.
+    #[error("the body of `{key}` ended after {got} of {expected} bytes")]
+    Truncated {
+        /// The key within the bucket.
+        key: String,
+        /// Bytes received.
+        got: u64,
+        /// Bytes announced.
+        expected: u64,
+    },
+    /// No answer in time.
+    #[error("the store did not answer in time for `{key}`")]
+    Timeout {
+        /// The key within the bucket.
+        key: String,
+    },
+    /// The store asks for fewer requests.
+    #[error("the store is overloaded")]
+    Throttled,
+    /// Any other failure of the store.
+    #[error("the store failed to {operation} `{key}`: {reason}")]
+    Failed {
+        /// What was tried.
+        operation: &'static str,
+        /// The key within the bucket.
+        key: String,
+        /// The store's words; for the log, not for clients.
+        reason: String,
+    },
+    /// The store cannot hold this key.
+    #[error("key `{key}` cannot be stored here: {reason}")]
+    InvalidKey {
+        /// The key within the bucket.
+        key: String,
+        /// Why.
+        reason: String,
+    },
+    /// An upload contradicts its declared length or checksum.
+    #[error("upload of `{key}`: {reason}")]
+    BadDigest {
+        /// The key within the bucket.
+        key: String,
+        /// Which and how.
+        reason: String,
+    },
+    /// The client's own body failed.
+    #[error("the request body ended early: {reason}")]
+    RequestBody {
+        /// Why.
+        reason: String,
+    },
+    /// This store has no such operation.
+    #[error("this store cannot {operation}")]
+    Unsupported {
+        /// What was tried.
+        operation: &'static str,
+    },
+}
+
+impl Fault for StoreError {
+    fn kind(&self) -> ErrorKind {
+        match self {
+            Self::NotFound { .. } => ErrorKind::NoSuchKey,
+            Self::Denied { .. } => ErrorKind::UpstreamDenied,
+            Self::Changed { .. } => ErrorKind::ArrayChanged,
+            Self::RangeNotSatisfiable { .. } => ErrorKind::InvalidRange,
+            Self::PreconditionFailed { .. } => ErrorKind::PreconditionFailed,
+            Self::Truncated { .. } | Self::Failed { .. } => ErrorKind::UpstreamError,
+            Self::Timeout { .. } => ErrorKind::UpstreamTimeout,
+            Self::Throttled => ErrorKind::SlowDown,
+            Self::InvalidKey { .. } => ErrorKind::InvalidKey,
+            Self::BadDigest { .. } => ErrorKind::BadDigest,
+            Self::RequestBody { .. } => ErrorKind::InvalidRequest,
+            Self::Unsupported { .. } => ErrorKind::NotImplemented,
+        }
+    }
+}

@@ -1,0 +1,1 @@
+//! object_store_backend

@@ -1,0 +1,1 @@
+//! Tensors to response bodies. Pure.
