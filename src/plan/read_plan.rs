@@ -157,6 +157,11 @@ impl ReadPlan {
     }
 }
 
+/// The prefix of all keys below a path; of the empty path that of all keys.
+pub(crate) fn beneath(path: &str) -> String {
+    if path.is_empty() { String::new() } else { format!("{path}/") }
+}
+
 /// A key below a prefix; either may be empty.
 pub(crate) fn join(prefix: &str, key: &str) -> String {
     match (prefix.is_empty(), key.is_empty()) {
