@@ -248,7 +248,7 @@ impl DType {
             Self::Float(FloatKind::BF16) => "BF16",
             Self::Float(FloatKind::F32) => "F32",
             Self::Float(FloatKind::F64) => "F64",
-            Self::Float(FloatKind::Small("float8_e4m3" | "float8_e4m3fn")) => "F8_E4M3",
+            Self::Float(FloatKind::Small("float8_e4m3fn")) => "F8_E4M3",
             Self::Float(FloatKind::Small("float8_e5m2")) => "F8_E5M2",
             Self::Float(FloatKind::Small("float8_e8m0fnu")) => "F8_E8M0",
             Self::Complex(FloatKind::F32) => "C64",
