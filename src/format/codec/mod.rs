@@ -100,7 +100,7 @@ impl ToBytes {
             Self::Bytes { .. } => repr.len_bytes().map(Expected::Exactly).ok_or_else(misfit),
             Self::Vlen { .. } => Ok(Expected::AtMost(VARIABLE_CHUNK_BYTES_MAX)),
             Self::Pcodec | Self::Zarrs(_) => Ok(Expected::Exactly(fixed()?).loosened()),
-            Self::Shard(shard) => shard.most_bytes(&repr.shape).map(Expected::AtMost).ok_or_else(misfit),
+            Self::Shard(shard) => shard.most_bytes(repr).map(Expected::AtMost).ok_or_else(misfit),
         }
     }
 
@@ -209,13 +209,6 @@ impl ChunkCodec {
             ToBytes::Vlen { .. } | ToBytes::Pcodec | ToBytes::Shard(_) | ToBytes::Zarrs(_) => false,
         };
         packed && chain.array.is_empty() && chain.bytes.is_empty()
-    }
-
-    /// The most bytes that a chunk of `shape` takes once stored, or `None` when absurd.
-    fn most_stored_bytes(&self, shape: &[u64]) -> Option<usize> {
-        let reprs = self.reprs(shape).ok()?;
-        let first = self.0.to_bytes.encoded(&reprs[reprs.len() - 1]).ok()?;
-        Some(self.0.bytes.iter().fold(first, |expected, stage| stage.encoded(expected)).most())
     }
 
     /// Shape and type before the first array stage, between the stages, and after the last.

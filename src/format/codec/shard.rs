@@ -23,13 +23,17 @@ pub(crate) struct ShardCodec {
 }
 
 impl ShardCodec {
-    /// The most bytes that a shard of `shape` is believed to take: every inner chunk at its encoder's worst, twice
-    /// (writers may leave holes), and the index.
-    pub(super) fn most_bytes(&self, shape: &[u64]) -> Option<usize> {
-        let chunks = shape::elements(&self.grid(shape)?)?;
-        let inner = self.inner.most_stored_bytes(&self.level.inner_shape)?.checked_mul(2)?;
+    /// The most bytes that a shard of `repr` is believed to take: its elements at an encoder's worst, twice (writers
+    /// may leave holes), 256 bytes of headers an inner chunk, and the index.
+    pub(super) fn most_bytes(&self, repr: &Repr) -> Option<usize> {
+        if repr.dtype.size_bytes().is_none() {
+            return Some(super::VARIABLE_CHUNK_BYTES_MAX);
+        }
+        let chunks = shape::elements(&self.grid(&repr.shape)?)?;
+        let elements = (repr.len_bytes()? as u64).checked_mul(5)?.div_ceil(2);
+        let headers = chunks.checked_mul(256)?.checked_add(64 * 1024)?;
         let index = self.level.index.len_bytes(chunks)?;
-        usize::try_from(chunks.checked_mul(inner as u64)?.checked_add(index)?).ok()
+        usize::try_from(elements.checked_add(headers)?.checked_add(index)?).ok()
     }
 
     /// Inner chunks per axis.

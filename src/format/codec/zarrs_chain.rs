@@ -6,7 +6,8 @@ use std::num::NonZeroU64;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use zarrs::array::codec::{ArrayToBytesCodecTraits, CodecChain, CodecOptions};
+use zarrs::array::codec::CodecChain;
+use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
 use zarrs::array::{ArrayBytes, DataType, FillValue};
 use zarrs::metadata::v3::MetadataV3;
 
