@@ -56,7 +56,11 @@ impl ChunkCache {
     /// The chunk, if it is kept. Counts a hit or a miss.
     pub fn get(&self, key: &ChunkKey) -> Option<ChunkData> {
         let found = self.entries.get(key);
-        if found.is_some() { self.metrics.cache_hit() } else { self.metrics.cache_miss() }
+        if found.is_some() {
+            self.metrics.cache_hit()
+        } else {
+            self.metrics.cache_miss()
+        }
         found
     }
 

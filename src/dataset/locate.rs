@@ -75,7 +75,9 @@ impl Datasets {
         let lookups = survey.objects.iter().zip(runs).map(|(key, chunks)| async move {
             match &array.meta.storage {
                 Storage::Dense { offset, order, block } => Ok(dense(array, chunks, *offset, order, block)),
-                Storage::Grid(grid) if grid.shards.is_empty() => self.plain(array, key, chunks, learning, snapshot).await,
+                Storage::Grid(grid) if grid.shards.is_empty() => {
+                    self.plain(array, key, chunks, learning, snapshot).await
+                }
                 Storage::Grid(grid) => self.sharded(array, Nesting::new(grid), key, chunks, snapshot).await,
             }
         });
@@ -102,10 +104,17 @@ impl Datasets {
     ///
     /// # Errors
     /// The store's.
-    pub async fn states(&self, array: &Array, keys: &[String], snapshot: &Snapshot) -> Result<Vec<ObjectState>, DatasetError> {
+    pub async fn states(
+        &self,
+        array: &Array,
+        keys: &[String],
+        snapshot: &Snapshot,
+    ) -> Result<Vec<ObjectState>, DatasetError> {
         let lookups: Vec<_> = keys
             .iter()
-            .map(|key| async move { self.state(&array.bucket, &join(&array.path, key), snapshot).await.map(|entry| entry.state) })
+            .map(|key| async move {
+                self.state(&array.bucket, &join(&array.path, key), snapshot).await.map(|entry| entry.state)
+            })
             .collect();
         Ok(futures::stream::iter(lookups).buffered(AT_ONCE).try_collect().await?)
     }
@@ -225,14 +234,14 @@ impl IndexReader<'_> {
         let trusted = datasets.trusted(bucket, self.key, self.snapshot);
         let indexed = datasets.versions.get(&bucket.name, self.key).is_some_and(|entry| match entry.state {
             ObjectState::Absent => true,
-            ObjectState::Present { version, .. } => {
-                datasets.indexes.get(&self.index_key(&version, 0, 0)).is_some()
-            }
+            ObjectState::Present { version, .. } => datasets.indexes.get(&self.index_key(&version, 0, 0)).is_some(),
         });
         let state = match trusted {
             Some(entry) => Some(entry.state),
             // A stat or HEAD is less than an index that is already here.
-            None if indexed || bucket.store.is_local() => Some(datasets.state(bucket, self.key, self.snapshot).await?.state),
+            None if indexed || bucket.store.is_local() => {
+                Some(datasets.state(bucket, self.key, self.snapshot).await?.state)
+            }
             None => None,
         };
         let location = self.nesting.levels()[0].location;
@@ -314,7 +323,8 @@ impl IndexReader<'_> {
         }
         let range = ByteRange::Bounded(container.start + within.start..container.start + within.end);
         self.reads += 1;
-        let fetched = self.datasets.read(&self.array.bucket, self.key, range, Some(version.clone()), self.snapshot).await?;
+        let fetched =
+            self.datasets.read(&self.array.bucket, self.key, range, Some(version.clone()), self.snapshot).await?;
         let Some(fetched) = fetched else {
             return Err(Arc::new(StoreError::Changed { key: self.key.to_owned() }).into());
         };

@@ -97,7 +97,7 @@ impl Datasets {
 
     /// Forgets every object that an array's answers were made from.
     pub fn invalidate_array(&self, array: &Array, objects: impl IntoIterator<Item = impl AsRef<str>>) {
-        for source in &array.sources {
+        for source in array.sources.iter() {
             self.invalidate(&array.bucket.name, &source.key);
         }
         for key in objects {

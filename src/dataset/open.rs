@@ -3,7 +3,6 @@
 //! The order of lookups is part of the query contract: `.npy` by its name, then `zarr.json`, then `.zarray`, then an
 //! object at exactly that key, known by its first bytes. An unreadable node is an error, never "nothing there".
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -126,7 +125,8 @@ impl Datasets {
     }
 
     async fn unchanged(&self, bucket: &Bucket, sources: &[Source], snapshot: &Snapshot) -> Result<bool, DatasetError> {
-        let now = futures::future::try_join_all(sources.iter().map(|source| self.state(bucket, &source.key, snapshot))).await?;
+        let now = futures::future::try_join_all(sources.iter().map(|source| self.state(bucket, &source.key, snapshot)))
+            .await?;
         Ok(now.iter().zip(sources).all(|(entry, source)| entry.state == source.state))
     }
 
@@ -146,9 +146,10 @@ impl Datasets {
         if !inside {
             return Ok((self.file(bucket, path, snapshot).await?.ok_or_else(|| nothing(path))?, false));
         }
-        let (v3, v2, object) = tokio::join!(self.document(bucket, &v3_key, snapshot), self.document(bucket, &v2_key, snapshot), async {
-            if itself { Some(self.state(bucket, path, snapshot).await) } else { None }
-        });
+        let (v3, v2, object) =
+            tokio::join!(self.document(bucket, &v3_key, snapshot), self.document(bucket, &v2_key, snapshot), async {
+                if itself { Some(self.state(bucket, path, snapshot).await) } else { None }
+            });
         let (v3_source, v3) = v3?;
         if let Some(bytes) = v3 {
             return Ok((zarr_v3(bucket, path, v3_source, &bytes)?, itself));
@@ -191,10 +192,10 @@ impl Datasets {
         let meta = zarr::parse_v2_group(&bytes, attributes.as_deref())
             .map_err(|source| DatasetError::Format { key: group_key, source })?;
         let consolidated = match consolidated {
-            Some(bytes) => Some(members(
-                zarr::parse_v2_consolidated(&bytes)
-                    .map_err(|source| DatasetError::Format { key: consolidated_key, source })?,
-            )),
+            Some(bytes) => zarr::parse_v2_consolidated(&bytes)
+                .map_err(|source| DatasetError::Format { key: consolidated_key, source })?
+                .consolidated
+                .map(members),
             None => None,
         };
         let [v3, v2] = absent;
@@ -217,11 +218,13 @@ impl Datasets {
             let meta = loop {
                 match npy::parse(&head, *size).map_err(format)? {
                     npy::Parsed::Array(meta) => break meta,
-                    npy::Parsed::NeedBytes(bytes) => head = self.longer_head(bucket, path, bytes, version, &head, snapshot).await?,
+                    npy::Parsed::NeedBytes(bytes) => {
+                        head = self.longer_head(bucket, path, bytes, version, &head, snapshot).await?
+                    }
                 }
             };
             let name = last_segment(path).trim_end_matches(".npy").to_owned();
-            let array = Array { bucket: bucket.clone(), path: path.to_owned(), name, meta: Arc::new(*meta), sources };
+            let array = Array { bucket: bucket.clone(), path: path.to_owned(), name, meta: Arc::new(meta), sources };
             return Ok(Some(Opened::Array(array)));
         }
         if head.get(8) != Some(&b'{') {
@@ -239,9 +242,17 @@ impl Datasets {
         Ok(Some(Opened::File(OpenedFile { path: path.to_owned(), format: "safetensors", arrays, sources })))
     }
 
-    async fn head_of(&self, bucket: &Bucket, path: &str, bytes: u64, version: &Version, snapshot: &Snapshot) -> Result<Bytes, DatasetError> {
+    async fn head_of(
+        &self,
+        bucket: &Bucket,
+        path: &str,
+        bytes: u64,
+        version: &Version,
+        snapshot: &Snapshot,
+    ) -> Result<Bytes, DatasetError> {
         let range = ByteRange::Bounded(0..bytes);
-        let fetched = self.read(bucket, path, range, Some(version.clone()), snapshot).await?.ok_or_else(|| nothing(path))?;
+        let fetched =
+            self.read(bucket, path, range, Some(version.clone()), snapshot).await?.ok_or_else(|| nothing(path))?;
         Ok(fetched.bytes.clone())
     }
 
@@ -343,9 +354,11 @@ impl Opened {
     pub fn array(self, bucket: &Bucket, name: Option<&str>) -> Result<Array, DatasetError> {
         match (self, name) {
             (Self::Array(array), None) => Ok(array),
-            (Self::Array(array), Some(_)) => {
-                Err(DatasetError::NotAnArray { path: array.path, what: "an array itself, without members", arrays: vec![] })
-            }
+            (Self::Array(array), Some(_)) => Err(DatasetError::NotAnArray {
+                path: array.path,
+                what: "an array itself, without members",
+                arrays: vec![],
+            }),
             (Self::Group(group), _) => {
                 Err(DatasetError::NotAnArray { path: group.path, what: "a group", arrays: vec![] })
             }
@@ -408,10 +421,17 @@ fn zarr_v3(bucket: &Bucket, path: &str, source: Source, bytes: &[u8]) -> Result<
 }
 
 /// Consolidated entries as members, by name.
-fn members(consolidated: HashMap<String, Result<Option<ArrayMeta>, String>>) -> Arc<[GroupMember]> {
+fn members(consolidated: Vec<(String, zarr::Member)>) -> Arc<[GroupMember]> {
     let mut members: Vec<GroupMember> = consolidated
         .into_iter()
-        .map(|(name, node)| GroupMember { name, node: node.map(|meta| meta.map(Arc::new)) })
+        .map(|(name, node)| {
+            let node = match node {
+                zarr::Member::Array(meta) => Ok(Some(Arc::new(*meta))),
+                zarr::Member::Group(_) => Ok(None),
+                zarr::Member::Unreadable(error) => Err(error.to_string()),
+            };
+            GroupMember { name, node }
+        })
         .collect();
     members.sort_by(|a, b| a.name.cmp(&b.name));
     members.into()

@@ -241,14 +241,12 @@ fn chunk_key(bucket: &Bucket, plan: &ReadPlan, object: usize, chunk: &ChunkCoord
         ObjectFacts::Present { version, .. } => Some(version.clone()),
         ObjectFacts::Absent | ObjectFacts::LearnOnRead => None,
     };
-    ChunkKey {
-        bucket: Arc::clone(&bucket.name),
-        object: Arc::clone(&object.key),
-        version,
-        chunk: chunk.clone(),
-        codec,
-    }
+    ChunkKey { bucket: Arc::clone(&bucket.name), object: Arc::clone(&object.key), version, chunk: chunk.clone(), codec }
 }
+
+/// Chunks of one read that are queued for decoding at once: enough to keep the pool busy, few enough that a request
+/// that is given up leaves little behind.
+const DECODES_AT_ONCE: usize = 16;
 
 /// One ranged read and the decoding of what it brings.
 struct ReadTask {
@@ -274,12 +272,10 @@ impl ReadTask {
         };
         drop(permit);
         let (info, body) = fetched;
-        let decoded = futures::stream::iter(self.parts.iter().map(|part| self.decode(part, &info, &body)))
-            .buffer_unordered(16)
-            .try_collect::<Vec<_>>()
-            .await?;
+        let decoding: Vec<_> = self.parts.iter().map(|part| self.decode(part, &info, &body)).collect();
+        let decoded: Vec<ChunkData> = futures::stream::iter(decoding).buffered(DECODES_AT_ONCE).try_collect().await?;
         let mut chunks = HashMap::with_capacity(decoded.len());
-        for (part, data) in decoded {
+        for (part, data) in self.parts.iter().zip(decoded) {
             let key = ChunkKey { version: Some(info.version.clone()), ..part.key.clone() };
             self.fetcher.cache.insert(key, data.clone());
             chunks.insert(part.key.chunk.clone(), data);
@@ -320,12 +316,7 @@ impl ReadTask {
         }
     }
 
-    async fn decode<'a>(
-        &self,
-        part: &'a Wanted,
-        info: &ObjectInfo,
-        body: &Bytes,
-    ) -> Result<(&'a Wanted, ChunkData), FetchError> {
+    async fn decode(&self, part: &Wanted, info: &ObjectInfo, body: &Bytes) -> Result<ChunkData, FetchError> {
         let start = (part.range.start - self.range.start) as usize;
         let expected = part.range.end - part.range.start;
         let end = start.saturating_add(expected as usize).min(body.len());
@@ -338,7 +329,12 @@ impl ReadTask {
             }
             if stored.len() as u64 != info.size {
                 let (got, expected) = (stored.len() as u64, info.size);
-                return Err(FetchError::Short { chunk: part.key.chunk.clone(), key: Arc::clone(&self.key), got, expected });
+                return Err(FetchError::Short {
+                    chunk: part.key.chunk.clone(),
+                    key: Arc::clone(&self.key),
+                    got,
+                    expected,
+                });
             }
         } else if short {
             let got = stored.len() as u64;
@@ -353,7 +349,7 @@ impl ReadTask {
         };
         let data = self.fetcher.pool.run(decode).await?;
         self.fetcher.metrics.chunk_decoded();
-        data.map(|data| (part, data)).map_err(|source| FetchError::Decode {
+        data.map_err(|source| FetchError::Decode {
             chunk: part.key.chunk.clone(),
             key: Arc::clone(&self.key),
             source: Arc::new(source),

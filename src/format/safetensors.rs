@@ -149,8 +149,8 @@ fn check_coverage(tensors: &BTreeMap<String, Entry>, data_len: u64) -> Result<()
 }
 
 fn tensor(entry: &Entry, data_start: u64) -> Result<ArrayMeta, FormatError> {
-    let dtype = dtype(&entry.dtype)
-        .ok_or_else(|| FormatError::Dtype { name: shown(&entry.dtype), hint: String::new() })?;
+    let dtype =
+        dtype(&entry.dtype).ok_or_else(|| FormatError::Dtype { name: shown(&entry.dtype), hint: String::new() })?;
     if entry.shape.len() > RANK_MAX || entry.shape.iter().any(|&n| n >= 1 << 63) {
         return Err(malformed(format!("a shape of {} axes, or with one of 2^63 or more", entry.shape.len())));
     }

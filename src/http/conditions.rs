@@ -129,7 +129,9 @@ impl Tags {
     fn hold(&self, etag: Option<&str>, compare: Compare) -> bool {
         match self {
             Self::Any => true,
-            Self::Listed(tags) => tags.iter().any(|(weak, tag)| Some(tag.as_str()) == etag && (compare == Compare::Weak || !weak)),
+            Self::Listed(tags) => {
+                tags.iter().any(|(weak, tag)| Some(tag.as_str()) == etag && (compare == Compare::Weak || !weak))
+            }
         }
     }
 }

@@ -141,8 +141,7 @@ async fn stored_bytes(array: &Array) -> Result<Option<u64>, Problem> {
     let prefix = beneath(&array.path);
     let (mut total, mut counted, mut after) = (0_u64, 0, None);
     loop {
-        let request =
-            ListRequest { prefix: prefix.clone(), delimiter: None, start_after: after, max_keys: 1000 };
+        let request = ListRequest { prefix: prefix.clone(), delimiter: None, start_after: after, max_keys: 1000 };
         let page = array.bucket.store.list(&request).await?;
         counted += page.objects.len();
         if counted > COUNTED {

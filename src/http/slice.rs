@@ -184,14 +184,8 @@ impl Selected {
         });
         let last_modified = modified.fold(self.sources_modified(), SystemTime::max);
         let objects = self.survey.objects.iter().map(String::as_str).zip(&states);
-        let etag = etag::of_slice(
-            &self.array.name,
-            &self.array.sources,
-            objects,
-            &self.slab,
-            &self.outside,
-            self.format,
-        );
+        let etag =
+            etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.outside, self.format);
         Ok(Versioned { etag: Etag::Known(etag), last_modified })
     }
 
@@ -296,12 +290,10 @@ impl Responder<'_> {
         let body = match kept {
             Some(body) => body,
             None => {
-                let fetched =
-                    fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab).await?;
+                let fetched = fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab).await?;
                 let selected = Arc::clone(&self.selected);
                 let encode = move || {
-                    let body =
-                        wire::encode(selected.format, &selected.array.name, &fetched.tensor, &selected.dims);
+                    let body = wire::encode(selected.format, &selected.array.name, &fetched.tensor, &selected.dims);
                     drop(fetched.reservation);
                     body
                 };
@@ -331,17 +323,9 @@ impl Responder<'_> {
         };
         let age = self.snapshot.oldest().map_or(0, |oldest| oldest.elapsed().as_secs());
         let selected = &self.selected;
-        headers::describe_version(
-            out,
-            &selected.array,
-            etag,
-            self.versioned.last_modified,
-            age,
-            &self.asked.principal,
-        );
+        headers::describe_version(out, &selected.array, etag, self.versioned.last_modified, age, &self.asked.principal);
         if let Some((range, len)) = sent {
-            let elements =
-                Elements { shape: &selected.shape, dims: &selected.dims, dtype: &selected.array.meta.dtype };
+            let elements = Elements { shape: &selected.shape, dims: &selected.dims, dtype: &selected.array.meta.dtype };
             headers::describe_elements(out, &elements);
             out.insert(header::CONTENT_TYPE, HeaderValue::from_static(selected.format.media_type()));
             headers::set(out, "content-length", &(range.end - range.start).to_string());
@@ -423,10 +407,9 @@ impl Bands {
                     parts.push(elements.slice(start as usize..end as usize));
                     Some(Ok(Band { parts, reservation: Some(reservation) }))
                 }
-                ChunkData::Variable(_) => Some(Err(Problem::new(
-                    ErrorKind::Internal,
-                    "elements of varying length cannot be streamed",
-                ))),
+                ChunkData::Variable(_) => {
+                    Some(Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed")))
+                }
             },
             Err(problem) => Some(Err(problem)),
         }
@@ -516,11 +499,8 @@ async fn plan(
     learning: Learning,
 ) -> Result<(ReadPlan, u64), Problem> {
     let array = &selected.array;
-    let survey = if *slab == selected.slab {
-        selected.survey.clone()
-    } else {
-        survey(&array.meta, slab, &gateway.limits)?
-    };
+    let survey =
+        if *slab == selected.slab { selected.survey.clone() } else { survey(&array.meta, slab, &gateway.limits)? };
     let found = gateway.datasets.locate(array, &survey, learning, snapshot).await?;
     let outside = Some(Arc::clone(&selected.outside));
     let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, outside)?;
@@ -582,21 +562,16 @@ async fn forget(gateway: &Gateway, asked: &SliceRequest, target: &Target) {
 /// `Cache-Control: no-cache` asks for versions to be looked up, whatever the freshness.
 fn wants_revalidation(headers: &HeaderMap) -> bool {
     let values = headers.get_all(header::CACHE_CONTROL);
-    values.iter().filter_map(|value| value.to_str().ok()).any(|value| {
-        value.split(',').any(|directive| directive.trim().eq_ignore_ascii_case("no-cache"))
-    })
+    values
+        .iter()
+        .filter_map(|value| value.to_str().ok())
+        .any(|value| value.split(',').any(|directive| directive.trim().eq_ignore_ascii_case("no-cache")))
 }
 
 fn conditional(headers: &HeaderMap) -> bool {
-    [
-        header::IF_MATCH,
-        header::IF_NONE_MATCH,
-        header::IF_MODIFIED_SINCE,
-        header::IF_UNMODIFIED_SINCE,
-        header::IF_RANGE,
-    ]
-    .iter()
-    .any(|name| headers.contains_key(name))
+    [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE, header::IF_RANGE]
+        .iter()
+        .any(|name| headers.contains_key(name))
 }
 
 /// The bytes that a Range header asks for; malformed ones are ignored, as S3 does.
@@ -620,11 +595,7 @@ fn satisfy(asked: Option<Asked>, len: u64) -> Result<(StatusCode, std::ops::Rang
     }
 }
 
-fn choose_format(
-    asked: &SliceRequest,
-    request: &Request,
-    description: &Description<'_>,
-) -> Result<Format, Problem> {
+fn choose_format(asked: &SliceRequest, request: &Request, description: &Description<'_>) -> Result<Format, Problem> {
     let format = match &request.format {
         Some(name) => match Format::from_suffix(name) {
             Some(format) => format,
@@ -655,7 +626,8 @@ fn unknown_format(name: &str) -> Problem {
 }
 
 fn too_many_for_json(elements: u64, limit: u64) -> Problem {
-    let message = format!("json holds at most {limit} elements here, the answer has {elements}; ask for less, or for npy");
+    let message =
+        format!("json holds at most {limit} elements here, the answer has {elements}; ask for less, or for npy");
     let mut problem = Problem::new(ErrorKind::SliceTooLarge, message);
     problem.details = Details { valid: Some(format!("at most {limit} elements")), ..Details::default() };
     problem
@@ -666,7 +638,7 @@ fn fill_value(text: &str, array: &Array) -> Result<Vec<u8>, Problem> {
     let dtype = &array.meta.dtype;
     // A bare word such as NaN or 0x7fc0 is a string in JSON.
     let value = serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::String(text.to_owned()));
-    zarr::fill_value(&value, dtype).map_err(|_| {
+    zarr::parse_fill_value(dtype, &value).map_err(|_| {
         let message = format!("fill: `{text}` is not a fill value of {dtype}");
         let mut problem = Problem::new(ErrorKind::InvalidParameter, message);
         let valid = format!("a Zarr fill value of {dtype}");

@@ -5,7 +5,7 @@ use super::error::Problem;
 use super::gateway::Gateway;
 use crate::auth::{Action, AuthError, Authorised};
 use crate::dataset::{Array, DatasetError, Opened, Snapshot};
-use crate::model::{Details, ErrorKind};
+use crate::model::Details;
 use crate::plan::{beneath, join};
 use crate::query::Request;
 
@@ -30,9 +30,8 @@ pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Targe
         },
         Err(_) => asked.key.clone(),
     };
-    let allow = |key: &str| {
-        gateway.policy.authorise(&asked.principal, Action::Read, &gateway.buckets, &asked.bucket, key)
-    };
+    let allow =
+        |key: &str| gateway.policy.authorise(&asked.principal, Action::Read, &gateway.buckets, &asked.bucket, key);
     let mut places = vec![beneath(&path), path.clone()];
     if let Ok(Request { path: container, array: Some(_), .. }) = &parsed {
         // The array may be one of a file's: then the file is what is read.

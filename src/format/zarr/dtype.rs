@@ -53,7 +53,9 @@ pub(super) fn parse_v3(value: &Value) -> Result<DType, FormatError> {
         }
         "null_terminated_bytes" => Ok(DType::FixedBytes(length()?)),
         "raw_bytes" => Ok(DType::RawBits(length()?)),
-        "structured" | "struct" => Err(FormatError::Dtype { name: name.into(), hint: ": it has several fields".into() }),
+        "structured" | "struct" => {
+            Err(FormatError::Dtype { name: name.into(), hint: ": it has several fields".into() })
+        }
         _ => by_name(name).ok_or_else(|| FormatError::Dtype { name: shown(name), hint: String::new() }),
     }
 }
@@ -113,7 +115,9 @@ mod tests {
     #[test]
     fn every_name_of_the_model_is_read_back() {
         let mut names: Vec<String> = crate::model::SMALL_FLOATS.iter().map(|s| (*s).to_owned()).collect();
-        names.extend(["bool", "int2", "uint4", "int64", "float16", "bfloat16", "complex64", "complex128"].map(Into::into));
+        names.extend(
+            ["bool", "int2", "uint4", "int64", "float16", "bfloat16", "complex64", "complex128"].map(Into::into),
+        );
         names.extend(["complex_float16", "complex_bfloat16", "r8", "r24", "string", "bytes"].map(Into::into));
         for name in names {
             assert_eq!(parse_v3(&json!(name)).unwrap().name(), name);
@@ -126,7 +130,10 @@ mod tests {
         let check = |name: &str, configuration: Value| {
             parse_v3(&json!({ "name": name, "configuration": configuration })).map(|d| d.name())
         };
-        assert_eq!(check("numpy.datetime64", json!({"unit": "ms", "scale_factor": 10})).unwrap(), "numpy.datetime64[10ms]");
+        assert_eq!(
+            check("numpy.datetime64", json!({"unit": "ms", "scale_factor": 10})).unwrap(),
+            "numpy.datetime64[10ms]"
+        );
         assert_eq!(check("fixed_length_utf32", json!({"length_bytes": 16})).unwrap(), "fixed_length_utf32[4]");
         assert_eq!(check("null_terminated_bytes", json!({"length_bytes": 5})).unwrap(), "null_terminated_bytes[5]");
         assert_eq!(check("raw_bytes", json!({"length_bytes": 3})).unwrap(), "r24");
