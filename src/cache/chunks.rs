@@ -46,7 +46,7 @@ impl ChunkCache {
             .weigher(|_, data: &ChunkData| weight_kib(data))
             .eviction_listener(move |_, _, cause| {
                 if cause.was_evicted() {
-                    evictions.cache_evicted();
+                    evictions.cache_evicted(1);
                 }
             })
             .build();
@@ -57,9 +57,9 @@ impl ChunkCache {
     pub fn get(&self, key: &ChunkKey) -> Option<ChunkData> {
         let found = self.entries.get(key);
         if found.is_some() {
-            self.metrics.cache_hit()
+            self.metrics.cache_hit(1)
         } else {
-            self.metrics.cache_miss()
+            self.metrics.cache_missed(1)
         }
         found
     }
@@ -74,10 +74,10 @@ impl ChunkCache {
         self.entries.insert(key, data);
     }
 
-    /// Bytes kept, as weighed; lags behind by moka's maintenance.
-    pub fn weighted_bytes(&self) -> u64 {
+    /// Brings the gauge of bytes kept up to date; moka's own count lags behind by its maintenance.
+    pub fn report(&self) {
         self.entries.run_pending_tasks();
-        self.entries.weighted_size() * 1024
+        self.metrics.cache_holds(self.entries.weighted_size() * 1024);
     }
 }
 

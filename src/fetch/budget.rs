@@ -20,14 +20,14 @@ pub struct Budget {
 /// A part of the budget, given back when dropped.
 #[derive(Debug)]
 pub struct Reservation {
-    _permit: OwnedSemaphorePermit,
-    bytes: u64,
-    metrics: Metrics,
+    permit: Option<OwnedSemaphorePermit>,
+    budget: Budget,
 }
 
 impl Drop for Reservation {
     fn drop(&mut self) {
-        self.metrics.inflight(-(self.bytes as i64));
+        self.permit.take();
+        self.budget.report();
     }
 }
 
@@ -48,10 +48,15 @@ impl Budget {
         let permit = tokio::time::timeout(self.patience, Arc::clone(&self.permits).acquire_many_owned(kib)).await;
         match permit {
             Ok(Ok(permit)) => {
-                self.metrics.inflight(bytes as i64);
-                Ok(Reservation { _permit: permit, bytes, metrics: self.metrics.clone() })
+                self.report();
+                Ok(Reservation { permit: Some(permit), budget: self.clone() })
             }
             Ok(Err(_)) | Err(_) => Err(FetchError::Busy),
         }
+    }
+
+    fn report(&self) {
+        let free = self.permits.available_permits() as u64;
+        self.metrics.inflight_bytes(u64::from(self.total_kib).saturating_sub(free) * 1024);
     }
 }

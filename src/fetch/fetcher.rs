@@ -348,7 +348,7 @@ impl ReadTask {
             array.codec.decode(stored, &shape)
         };
         let data = self.fetcher.pool.run(decode).await?;
-        self.fetcher.metrics.chunk_decoded();
+        self.fetcher.metrics.chunks_decoded(1);
         data.map_err(|source| FetchError::Decode {
             chunk: part.key.chunk.clone(),
             key: Arc::clone(&self.key),

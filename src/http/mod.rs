@@ -8,8 +8,9 @@ pub(crate) mod conditions;
 mod describe;
 pub mod error;
 mod etag;
+pub mod docs;
 mod gateway;
-mod headers;
+pub(crate) mod headers;
 pub mod slice;
 mod target;
 
@@ -43,11 +44,11 @@ pub struct SliceRequest {
 
 tokio::task_local! {
     /// What a request turned out to be, for metrics: set by whoever knows, read by the outermost layer.
-    pub(crate) static KIND: std::cell::Cell<&'static str>;
+    pub(crate) static KIND: std::cell::Cell<crate::metrics::RequestKind>;
 }
 
 /// Says what the current request turned out to be; outside of a request it does nothing.
-pub(crate) fn set_kind(kind: &'static str) {
+pub(crate) fn set_kind(kind: crate::metrics::RequestKind) {
     // Only tests call a route without the layer that would count it.
     let _ = KIND.try_with(|cell| cell.set(kind));
 }

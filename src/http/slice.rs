@@ -20,6 +20,7 @@ use crate::cache::ObjectState;
 use crate::dataset::{Array, DatasetError, Learning, Snapshot};
 use crate::fetch::{FetchError, Fetched};
 use crate::format::zarr;
+use crate::metrics::RequestKind;
 use crate::model::{ChunkData, Details, ErrorKind, Hyperslab, Piece, shape};
 use crate::plan::{ObjectFacts, ReadPlan, Survey, join, survey};
 use crate::query::{self, Request, What};
@@ -58,7 +59,7 @@ pub async fn answer(gateway: Arc<Gateway>, request: SliceRequest) -> Response<Bo
 
 /// The stages of a request: authorised target, opened array, selection, version, bytes.
 async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Response<Body>, Problem> {
-    let target = target::authorise(gateway, asked).inspect_err(|_| set_kind("slice"))?;
+    let target = target::authorise(gateway, asked).inspect_err(|_| set_kind(RequestKind::Slice))?;
     let mut replanned = false;
     loop {
         let snapshot = Arc::new(Snapshot::new());
@@ -67,15 +68,15 @@ async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Re
         }
         let attempt = match target.request.what {
             What::Describe => {
-                set_kind("describe");
+                set_kind(RequestKind::Describe);
                 describe::describe(gateway, asked, &target, &snapshot).await
             }
             What::Explain => {
-                set_kind("explain");
+                set_kind(RequestKind::Explain);
                 explain(gateway, asked, &target, &snapshot).await
             }
             What::Slice => {
-                set_kind("slice");
+                set_kind(RequestKind::Slice);
                 slice(gateway, asked, &target, &snapshot).await
             }
         };
