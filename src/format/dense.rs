@@ -36,7 +36,8 @@ impl DenseArray {
             order.reverse();
         }
         let block = block(&shape, &order, size as u64);
-        let codec = ChunkCodec::dense(dtype.clone(), &block, &order, big_endian).map_err(|e| malformed(e.to_string()))?;
+        let codec =
+            ChunkCodec::dense(dtype.clone(), &block, &order, big_endian).map_err(|e| malformed(e.to_string()))?;
         let endian = if big_endian { "big" } else { "little" };
         Ok(ArrayMeta {
             fill: vec![0; size],

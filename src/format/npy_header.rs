@@ -195,13 +195,30 @@ mod tests {
         assert_eq!(parse("{'shape': ()}").unwrap()[0].1, Literal::Tuple(vec![]));
         assert_eq!(parse("{'shape': (5,)}").unwrap()[0].1, Literal::Tuple(vec![Literal::Int(5)]));
         assert_eq!(parse("{'shape': (5)}").unwrap()[0].1, Literal::Int(5));
-        assert_eq!(parse("{'d': [('x', '<f4'), ('y', '<f4', (2,))]}").unwrap()[0].1.to_string(), "[('x', '<f4'), ('y', '<f4', (2))]");
+        assert_eq!(
+            parse("{'d': [('x', '<f4'), ('y', '<f4', (2,))]}").unwrap()[0].1.to_string(),
+            "[('x', '<f4'), ('y', '<f4', (2))]"
+        );
     }
 
     #[test]
     fn anything_else_is_refused() {
         let deep = format!("{{'a': {}", "[".repeat(10_000));
-        for text in ["", "{", "{'a'", "{'a': }", "{'a': 1} x", "{'a': 1 'b': 2}", "{'a': f()}", "{'a': -1}", "{'a': 'x\\'y'}", "{'a': 99999999999999999999}", "{1: 2}", "{'a': (1, }", &deep] {
+        for text in [
+            "",
+            "{",
+            "{'a'",
+            "{'a': }",
+            "{'a': 1} x",
+            "{'a': 1 'b': 2}",
+            "{'a': f()}",
+            "{'a': -1}",
+            "{'a': 'x\\'y'}",
+            "{'a': 99999999999999999999}",
+            "{1: 2}",
+            "{'a': (1, }",
+            &deep,
+        ] {
             assert!(parse(text).is_err(), "{}", &text[..text.len().min(40)]);
         }
     }

@@ -98,7 +98,10 @@ impl ArrayStage {
                 if order.len() != decoded.shape.len() {
                     return Err(misfit());
                 }
-                Ok(Repr { shape: order.iter().map(|&axis| decoded.shape[axis]).collect(), dtype: decoded.dtype.clone() })
+                Ok(Repr {
+                    shape: order.iter().map(|&axis| decoded.shape[axis]).collect(),
+                    dtype: decoded.dtype.clone(),
+                })
             }
             Self::Delta { encoded, .. } | Self::ScaleOffset { encoded, .. } | Self::Cast { encoded, .. } => {
                 Ok(Repr { shape: decoded.shape.clone(), dtype: encoded.clone() })
@@ -155,9 +158,7 @@ fn reshaped(axes: &[ReshapedAxis], shape: &[u64]) -> Option<Vec<u64>> {
                 rest = Some(i);
                 1
             }
-            ReshapedAxis::Axes(list) => {
-                list.iter().try_fold(1_u64, |n, &axis| n.checked_mul(*shape.get(axis)?))?
-            }
+            ReshapedAxis::Axes(list) => list.iter().try_fold(1_u64, |n, &axis| n.checked_mul(*shape.get(axis)?))?,
         });
     }
     let known = shape::elements(&out)?;

@@ -49,9 +49,7 @@ impl Expected {
             Self::Exactly(expected) if len != expected => {
                 Err(CodecError::Length { codec, expected: expected as u64, got: len as u64 })
             }
-            Self::AtMost(limit) if len > limit => {
-                Err(CodecError::TooLong { codec, len: stored, limit: limit as u64 })
-            }
+            Self::AtMost(limit) if len > limit => Err(CodecError::TooLong { codec, len: stored, limit: limit as u64 }),
             Self::Exactly(_) | Self::AtMost(_) => Ok(()),
         }
     }

@@ -114,9 +114,8 @@ impl ToBytes {
             }
             Self::Vlen { utf8 } => vlen::decode(&stored, repr.elements(name)?, *utf8).map(ChunkData::Variable),
             Self::Pcodec => {
-                let len = repr
-                    .len_bytes()
-                    .ok_or_else(|| CodecError::Shape { codec: name, shape: repr.shape.clone() })?;
+                let len =
+                    repr.len_bytes().ok_or_else(|| CodecError::Shape { codec: name, shape: repr.shape.clone() })?;
                 pcodec::decode(&stored, &repr.dtype, len).map(|out| ChunkData::Fixed(out.into()))
             }
             Self::Shard(shard) => shard.decode(&stored, repr),

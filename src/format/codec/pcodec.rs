@@ -42,8 +42,7 @@ fn numbers<T: Number + Default, const N: usize>(
     to_bytes: impl Fn(T) -> [u8; N],
 ) -> Result<Vec<u8>, CodecError> {
     let mut out = vec![T::default(); len / N];
-    let progress =
-        simple_decompress_into(stored, &mut out).map_err(|e| CodecError::invalid(CODEC, stored.len(), e))?;
+    let progress = simple_decompress_into(stored, &mut out).map_err(|e| CodecError::invalid(CODEC, stored.len(), e))?;
     if progress.n_processed != out.len() || !progress.finished {
         let got = (progress.n_processed * N) as u64;
         return Err(CodecError::Length { codec: CODEC, expected: len as u64, got });

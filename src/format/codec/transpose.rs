@@ -20,11 +20,7 @@ pub(super) fn decode(data: ChunkData, order: &[usize], decoded: &Repr) -> Result
     match data {
         ChunkData::Variable(mut values) => {
             if values.len() != elements {
-                return Err(CodecError::Length {
-                    codec: CODEC,
-                    expected: elements as u64,
-                    got: values.len() as u64,
-                });
+                return Err(CodecError::Length { codec: CODEC, expected: elements as u64, got: values.len() as u64 });
             }
             let mut out = vec![Box::default(); elements];
             walk.each(|to, from| std::mem::swap(&mut out[to], &mut values[from]));
@@ -32,7 +28,8 @@ pub(super) fn decode(data: ChunkData, order: &[usize], decoded: &Repr) -> Result
         }
         ChunkData::Fixed(bytes) => {
             let size = decoded.dtype.size_bytes().unwrap_or(1);
-            let len = decoded.len_bytes().ok_or_else(|| CodecError::Shape { codec: CODEC, shape: decoded.shape.clone() })?;
+            let len =
+                decoded.len_bytes().ok_or_else(|| CodecError::Shape { codec: CODEC, shape: decoded.shape.clone() })?;
             if bytes.len() != len {
                 return Err(CodecError::Length { codec: CODEC, expected: len as u64, got: bytes.len() as u64 });
             }
@@ -83,7 +80,8 @@ impl Walk {
             }
         }
         if axes.len() >= 2 {
-            let fastest_stored = (0..axes.len() - 1).min_by_key(|&i| if axes[i].0 == 1 { usize::MAX } else { axes[i].2 });
+            let fastest_stored =
+                (0..axes.len() - 1).min_by_key(|&i| if axes[i].0 == 1 { usize::MAX } else { axes[i].2 });
             if let Some(i) = fastest_stored {
                 let axis = axes.remove(i);
                 axes.insert(axes.len() - 1, axis);
@@ -111,10 +109,7 @@ impl Walk {
                 for column0 in (0..columns.0).step_by(TILE) {
                     for row in row0..rows.0.min(row0 + TILE) {
                         for column in column0..columns.0.min(column0 + TILE) {
-                            visit(
-                                to + row * rows.1 + column * columns.1,
-                                from + row * rows.2 + column * columns.2,
-                            );
+                            visit(to + row * rows.1 + column * columns.1, from + row * rows.2 + column * columns.2);
                         }
                     }
                 }

@@ -122,7 +122,8 @@ impl Named<'_> {
             let (decoded, decoded_big) =
                 self.dtype(from)?.ok_or_else(|| self.malformed(format_args!("`{from}` is missing")))?;
             let (encoded, encoded_big) = self.dtype(to)?.unwrap_or((decoded.clone(), decoded_big));
-            if decoded != *current || (self.document == ".zarray" && decoded_big != big_endian && decoded.word_bytes() > 1)
+            if decoded != *current
+                || (self.document == ".zarray" && decoded_big != big_endian && decoded.word_bytes() > 1)
             {
                 return Err(self.malformed(format_args!("`{from}` is `{decoded}`, the elements are `{current}`")));
             }

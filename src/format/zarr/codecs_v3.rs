@@ -138,7 +138,10 @@ fn chain(
         let name = codec.stored_name;
         if let Some(stage) = codec.bytes_stage()? {
             if !chain.in_bytes() {
-                return Err(malformed(DOCUMENT, format!("codec `{name}` works on bytes, but stands before the codec that makes them")));
+                return Err(malformed(
+                    DOCUMENT,
+                    format!("codec `{name}` works on bytes, but stands before the codec that makes them"),
+                ));
             }
             chain.push_bytes(stage)?;
             continue;

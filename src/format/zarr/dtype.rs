@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::json::{kind, malformed};
 use crate::format::FormatError;
-use crate::format::numpy::{parse_descr, shown};
+use crate::format::numpy::{ELEMENT_BYTES_MAX, parse_descr, shown};
 use crate::model::{DType, FloatKind, TimeUnit};
 
 const DOCUMENT: &str = "zarr.json";
@@ -20,12 +20,13 @@ pub(super) fn parse_v3(value: &Value) -> Result<DType, FormatError> {
         other => return Err(malformed(DOCUMENT, format!("`data_type` is {}", kind(other)))),
     };
     let field = |key: &str| configuration.and_then(|c| c.get(key));
-    let length = || {
-        field("length_bytes")
-            .and_then(Value::as_u64)
-            .and_then(|n| u32::try_from(n).ok())
-            .filter(|&n| n >= 1)
-            .ok_or_else(|| malformed(DOCUMENT, format!("`{name}` needs `length_bytes` from 1 to 2^32 - 1")))
+    let length = || match field("length_bytes").and_then(Value::as_u64) {
+        Some(n @ 1..) if n <= u64::from(ELEMENT_BYTES_MAX) => Ok(n as u32),
+        Some(n @ 1..) => Err(FormatError::Dtype {
+            name: name.into(),
+            hint: format!(": its elements have {n} bytes, more than {ELEMENT_BYTES_MAX}"),
+        }),
+        Some(0) | None => Err(malformed(DOCUMENT, format!("`{name}` needs `length_bytes` of at least 1"))),
     };
     match name {
         "numpy.datetime64" | "numpy.timedelta64" => {
@@ -53,7 +54,9 @@ pub(super) fn parse_v3(value: &Value) -> Result<DType, FormatError> {
         }
         "null_terminated_bytes" => Ok(DType::FixedBytes(length()?)),
         "raw_bytes" => Ok(DType::RawBits(length()?)),
-        "structured" | "struct" => Err(FormatError::Dtype { name: name.into(), hint: ": it has several fields".into() }),
+        "structured" | "struct" => {
+            Err(FormatError::Dtype { name: name.into(), hint: ": it has several fields".into() })
+        }
         _ => by_name(name).ok_or_else(|| FormatError::Dtype { name: shown(name), hint: String::new() }),
     }
 }
@@ -85,7 +88,7 @@ pub(super) fn by_name(name: &str) -> Option<DType> {
         return Some(DType::Complex(kind));
     }
     let bits: u64 = name.strip_prefix('r').filter(|s| s.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()?;
-    let bytes = u32::try_from(bits / 8).ok().filter(|&n| n >= 1)?;
+    let bytes = u32::try_from(bits / 8).ok().filter(|&n| (1..=ELEMENT_BYTES_MAX).contains(&n))?;
     bits.is_multiple_of(8).then_some(DType::RawBits(bytes))
 }
 
@@ -113,7 +116,9 @@ mod tests {
     #[test]
     fn every_name_of_the_model_is_read_back() {
         let mut names: Vec<String> = crate::model::SMALL_FLOATS.iter().map(|s| (*s).to_owned()).collect();
-        names.extend(["bool", "int2", "uint4", "int64", "float16", "bfloat16", "complex64", "complex128"].map(Into::into));
+        names.extend(
+            ["bool", "int2", "uint4", "int64", "float16", "bfloat16", "complex64", "complex128"].map(Into::into),
+        );
         names.extend(["complex_float16", "complex_bfloat16", "r8", "r24", "string", "bytes"].map(Into::into));
         for name in names {
             assert_eq!(parse_v3(&json!(name)).unwrap().name(), name);
@@ -126,7 +131,10 @@ mod tests {
         let check = |name: &str, configuration: Value| {
             parse_v3(&json!({ "name": name, "configuration": configuration })).map(|d| d.name())
         };
-        assert_eq!(check("numpy.datetime64", json!({"unit": "ms", "scale_factor": 10})).unwrap(), "numpy.datetime64[10ms]");
+        assert_eq!(
+            check("numpy.datetime64", json!({"unit": "ms", "scale_factor": 10})).unwrap(),
+            "numpy.datetime64[10ms]"
+        );
         assert_eq!(check("fixed_length_utf32", json!({"length_bytes": 16})).unwrap(), "fixed_length_utf32[4]");
         assert_eq!(check("null_terminated_bytes", json!({"length_bytes": 5})).unwrap(), "null_terminated_bytes[5]");
         assert_eq!(check("raw_bytes", json!({"length_bytes": 3})).unwrap(), "r24");

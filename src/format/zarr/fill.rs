@@ -19,9 +19,8 @@ use crate::model::{DType, FloatKind};
 /// # Errors
 /// [`FormatError::Malformed`] when the value is not one of `dtype`.
 pub fn parse_fill_value(dtype: &DType, value: &Value) -> Result<Vec<u8>, FormatError> {
-    fill(dtype, value).ok_or_else(|| {
-        malformed("fill value", format!("{} is not a value of `{dtype}`", shown(&value.to_string())))
-    })
+    fill(dtype, value)
+        .ok_or_else(|| malformed("fill value", format!("{} is not a value of `{dtype}`", shown(&value.to_string()))))
 }
 
 /// The value that `null` and absence stand for in Zarr v2.
@@ -171,7 +170,11 @@ mod tests {
         check(DType::Float(FloatKind::BF16), json!(1.5), &[0xc0, 0x3f]);
         check(DType::Float(FloatKind::Small("float8_e5m2")), json!("0x3e"), &[0x3e]);
         check(DType::Float(FloatKind::Small("float8_e4m3fn")), json!(1), &[0x38]);
-        check(DType::Complex(FloatKind::F32), json!([1.0, "NaN"]), &[[0, 0, 0x80, 0x3f], f32::NAN.to_le_bytes()].concat());
+        check(
+            DType::Complex(FloatKind::F32),
+            json!([1.0, "NaN"]),
+            &[[0, 0, 0x80, 0x3f], f32::NAN.to_le_bytes()].concat(),
+        );
         check(time.clone(), json!("NaT"), &i64::MIN.to_le_bytes());
         check(time, json!(-1), &[0xff; 8]);
         check(DType::RawBits(2), json!([1, 255]), &[1, 255]);

@@ -74,12 +74,14 @@ pub(super) fn encode(name: &str, x: f64) -> Option<u8> {
     let codes = || (0..=u8::MAX).filter_map(|code| Some((code, value(name, code)?)));
     if x.is_nan() {
         // The quiet NaN with a clear sign, where there are several.
-        return codes().filter(|(_, v)| v.is_nan()).map(|(code, _)| code).filter(|code| code & 0x7f != 0 || *code == 0x80).find(
-            |code| {
+        return codes()
+            .filter(|(_, v)| v.is_nan())
+            .map(|(code, _)| code)
+            .filter(|code| code & 0x7f != 0 || *code == 0x80)
+            .find(|code| {
                 let quiet = layout(name).filter(|l| l.special == Special::Ieee).map(|l| 1_u8 << (l.mantissa_bits - 1));
                 quiet.is_none_or(|bit| code & bit != 0)
-            },
-        );
+            });
     }
     if x.is_infinite() {
         return codes().find(|(_, v)| *v == x).map(|(code, _)| code);
