@@ -374,6 +374,41 @@ fn packed_bits_are_decoded_by_zarrs() {
 }
 
 #[test]
+fn the_vlen_codec_of_zarrs_is_decoded_by_zarrs() {
+    use std::num::NonZeroU64;
+    use zarrs::array::codec::CodecChain;
+    use zarrs::array::codec::api::{ArrayToBytesCodecTraits, CodecOptions};
+    use zarrs::array::{ArrayBytes, ArrayBytesOffsets, FillValue, data_type};
+
+    let vlen = |data_codecs: Value| {
+        json!({"name": "zarrs.vlen", "configuration": {"index_data_type": "uint32", "index_location": "end",
+            "index_codecs": [bytes_codec(), "crc32c"], "data_codecs": data_codecs}})
+    };
+    let array = |codec: &Value| {
+        v3(json!({"data_type": "string", "fill_value": "", "shape": [3], "codecs": [codec],
+            "chunk_grid": {"name": "regular", "configuration": {"chunk_shape": [3]}}}))
+    };
+    let codec = vlen(json!(["bytes"]));
+    let chain = CodecChain::from_metadata(&[serde_json::from_value(codec.clone()).unwrap()]).unwrap();
+    let values = ArrayBytes::new_vlen(b"abcde".to_vec(), ArrayBytesOffsets::new(vec![0, 2, 2, 5]).unwrap()).unwrap();
+    let (shape, dtype, fill) = ([NonZeroU64::new(3).unwrap()], data_type::string(), FillValue::from(""));
+    let stored = chain.encode(values, &shape, &dtype, &fill, &CodecOptions::default()).unwrap().into_owned();
+
+    let array_meta = array(&codec).unwrap();
+    let expected = ["ab", "", "cde"].map(|s| s.as_bytes().into()).to_vec();
+    let decode = |stored: &[u8]| array_meta.codec.decode(Bytes::copy_from_slice(stored), &[3]);
+    assert_eq!(decode(&stored).unwrap(), ChunkData::Variable(expected));
+    for cut in 0..stored.len() {
+        assert!(decode(&stored[..cut]).is_err(), "cut at {cut}");
+    }
+    let text = stored.windows(5).position(|w| w == b"abcde").unwrap();
+    let mut broken = stored.clone();
+    broken[text] = 0xff;
+    assert!(decode(&broken).is_err(), "not UTF-8");
+    unsupported(array(&vlen(json!(["bytes", "zstd"]))), "codec `zstd` is not supported: not inside `zarrs.vlen`");
+}
+
+#[test]
 fn reshaped_and_squeezed_chunks_keep_their_elements() {
     let codecs = json!([
         {"name": "reshape", "configuration": {"shape": [[0, 1]]}},
