@@ -3,12 +3,17 @@
 use super::FormatError;
 use crate::model::{DType, FloatKind, TimeUnit};
 
+/// The most bytes of one element. Text fields of tables reach a few kilobytes; one fill value an array is held, so
+/// a hostile document with many arrays must not multiply gigabytes.
+pub(super) const ELEMENT_BYTES_MAX: u32 = 64 * 1024;
+
 /// The type that `descr` names, and whether its words are big-endian.
 ///
 /// # Errors
 /// [`FormatError::Dtype`] for types without a counterpart: structured, object, float128, elements of no bytes.
 pub(super) fn parse_descr(descr: &str) -> Result<(DType, bool), FormatError> {
     let unsupported = |hint: &str| FormatError::Dtype { name: shown(descr), hint: hint.into() };
+    let too_long = || unsupported(&format!(": its elements have more than {ELEMENT_BYTES_MAX} bytes"));
     let (big_endian, kind) = match descr.as_bytes().first() {
         Some(b'>') => (true, &descr[1..]),
         Some(b'<' | b'|' | b'=') => (false, &descr[1..]),
@@ -40,8 +45,9 @@ pub(super) fn parse_descr(descr: &str) -> Result<(DType, bool), FormatError> {
         ('S' | 'a' | 'U' | 'V', _) => match (letter, number()) {
             (_, None) => return Err(unsupported("")),
             (_, Some(0)) => return Err(unsupported(": its elements have no bytes")),
-            ('U', Some(n)) if n <= u32::MAX / 4 => DType::FixedUtf32(n),
-            ('U', Some(_)) => return Err(unsupported(": too long")),
+            ('U', Some(n)) if n <= ELEMENT_BYTES_MAX / 4 => DType::FixedUtf32(n),
+            ('U', Some(_)) => return Err(too_long()),
+            (_, Some(n)) if n > ELEMENT_BYTES_MAX => return Err(too_long()),
             ('V', Some(n)) => DType::RawBits(n),
             (_, Some(n)) => DType::FixedBytes(n),
         },
@@ -94,7 +100,22 @@ mod tests {
 
     #[test]
     fn types_without_a_counterpart_are_named() {
-        for descr in ["", "<", "|O", "<f16", "|S0", "<U0", "<U4294967295", "<M8[s/3]", "<M8[0s]", "<i3", "é", "<é"] {
+        for descr in [
+            "",
+            "<",
+            "|O",
+            "<f16",
+            "|S0",
+            "<U0",
+            "<U4294967295",
+            "|S65537",
+            "<U16385",
+            "<M8[s/3]",
+            "<M8[0s]",
+            "<i3",
+            "é",
+            "<é",
+        ] {
             assert!(matches!(parse_descr(descr), Err(FormatError::Dtype { .. })), "{descr}");
         }
     }

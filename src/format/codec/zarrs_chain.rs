@@ -65,8 +65,13 @@ impl ZarrsChain {
             ArrayBytes::Fixed(bytes) => Ok(ChunkData::Fixed(bytes.into_owned().into())),
             ArrayBytes::Variable(values) => {
                 let (bytes, offsets) = values.into_parts();
-                let values = offsets.windows(2).map(|w| bytes.get(w[0]..w[1]).map(Box::from)).collect::<Option<_>>();
-                values.map(ChunkData::Variable).ok_or_else(|| fail("offsets outside the bytes".into()))
+                let values: Option<Vec<Box<[u8]>>> =
+                    offsets.windows(2).map(|w| bytes.get(w[0]..w[1]).map(Box::from)).collect();
+                let values = values.ok_or_else(|| fail("offsets outside the bytes".into()))?;
+                if repr.dtype == DType::String && values.iter().any(|value| std::str::from_utf8(value).is_err()) {
+                    return Err(fail("text that is not UTF-8".into()));
+                }
+                Ok(ChunkData::Variable(values))
             }
             ArrayBytes::Optional(_) => Err(fail("optional elements".into())),
         }

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::json::{kind, malformed};
 use crate::format::FormatError;
-use crate::format::numpy::{parse_descr, shown};
+use crate::format::numpy::{ELEMENT_BYTES_MAX, parse_descr, shown};
 use crate::model::{DType, FloatKind, TimeUnit};
 
 const DOCUMENT: &str = "zarr.json";
@@ -20,12 +20,13 @@ pub(super) fn parse_v3(value: &Value) -> Result<DType, FormatError> {
         other => return Err(malformed(DOCUMENT, format!("`data_type` is {}", kind(other)))),
     };
     let field = |key: &str| configuration.and_then(|c| c.get(key));
-    let length = || {
-        field("length_bytes")
-            .and_then(Value::as_u64)
-            .and_then(|n| u32::try_from(n).ok())
-            .filter(|&n| n >= 1)
-            .ok_or_else(|| malformed(DOCUMENT, format!("`{name}` needs `length_bytes` from 1 to 2^32 - 1")))
+    let length = || match field("length_bytes").and_then(Value::as_u64) {
+        Some(n @ 1..) if n <= u64::from(ELEMENT_BYTES_MAX) => Ok(n as u32),
+        Some(n @ 1..) => Err(FormatError::Dtype {
+            name: name.into(),
+            hint: format!(": its elements have {n} bytes, more than {ELEMENT_BYTES_MAX}"),
+        }),
+        Some(0) | None => Err(malformed(DOCUMENT, format!("`{name}` needs `length_bytes` of at least 1"))),
     };
     match name {
         "numpy.datetime64" | "numpy.timedelta64" => {
@@ -87,7 +88,7 @@ pub(super) fn by_name(name: &str) -> Option<DType> {
         return Some(DType::Complex(kind));
     }
     let bits: u64 = name.strip_prefix('r').filter(|s| s.bytes().all(|b| b.is_ascii_digit()))?.parse().ok()?;
-    let bytes = u32::try_from(bits / 8).ok().filter(|&n| n >= 1)?;
+    let bytes = u32::try_from(bits / 8).ok().filter(|&n| (1..=ELEMENT_BYTES_MAX).contains(&n))?;
     bits.is_multiple_of(8).then_some(DType::RawBits(bytes))
 }
 

@@ -27,12 +27,27 @@ pub enum Member {
     Unreadable(FormatError),
 }
 
-impl From<Result<Node, FormatError>> for Member {
-    fn from(node: Result<Node, FormatError>) -> Self {
+/// The most bytes of fill values that one group's members hold together. A fill value can be large where its text
+/// is short, so the document's size does not bound them.
+const FILL_BYTES_MAX: usize = 64 << 20;
+
+/// Refuses arrays once the fill values before them pass [`FILL_BYTES_MAX`].
+#[derive(Default)]
+struct FillBudget(usize);
+
+impl FillBudget {
+    fn admit(&mut self, node: Result<Node, FormatError>) -> Member {
+        if let Ok(Node::Array(array)) = &node {
+            self.0 = self.0.saturating_add(array.fill.len());
+            if self.0 > FILL_BYTES_MAX {
+                let feature = format!("a group with more than {FILL_BYTES_MAX} bytes of fill values");
+                return Member::Unreadable(FormatError::Feature { feature });
+            }
+        }
         match node {
-            Ok(Node::Array(array)) => Self::Array(array),
-            Ok(Node::Group(group)) => Self::Group(group.attributes),
-            Err(e) => Self::Unreadable(e),
+            Ok(Node::Array(array)) => Member::Array(array),
+            Ok(Node::Group(group)) => Member::Group(group.attributes),
+            Err(e) => Member::Unreadable(e),
         }
     }
 }
@@ -49,6 +64,7 @@ pub(super) fn consolidated_v3(value: Value) -> Option<Vec<(String, Member)>> {
         return None;
     }
     let Some(Value::Object(nodes)) = map.remove("metadata") else { return None };
+    let mut budget = FillBudget::default();
     let member = |(path, node): (String, Value)| {
         let member = if !stays_inside(&path) {
             Member::Unreadable(malformed("consolidated metadata", "the path leaves the group"))
@@ -57,7 +73,7 @@ pub(super) fn consolidated_v3(value: Value) -> Option<Vec<(String, Member)>> {
                 // Deeper nodes are in this list too; their own copies would only multiply the work.
                 Value::Object(mut node) => {
                     node.remove("consolidated_metadata");
-                    v3::parse_map(node).into()
+                    budget.admit(v3::parse_map(node))
                 }
                 other => Member::Unreadable(malformed("consolidated metadata", format!("a node is {}", kind(&other)))),
             }
@@ -88,6 +104,7 @@ pub fn parse_v2_consolidated(zmetadata: &[u8]) -> Result<GroupMeta, FormatError>
         }
     }
     let mut members = Vec::new();
+    let mut budget = FillBudget::default();
     let mut root = None;
     for (key, value) in documents {
         let array = node_path(&key, ".zarray");
@@ -101,7 +118,7 @@ pub fn parse_v2_consolidated(zmetadata: &[u8]) -> Result<GroupMeta, FormatError>
         if path.is_empty() {
             root = Some(node);
         } else if stays_inside(path) {
-            members.push((path.to_owned(), node.into()));
+            members.push((path.to_owned(), budget.admit(node)));
         } else {
             let outside = malformed(DOCUMENT, "the path leaves the group");
             members.push((path.to_owned(), Member::Unreadable(outside)));

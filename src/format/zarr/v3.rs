@@ -97,8 +97,11 @@ fn array(mut map: Map<String, Value>) -> Result<ArrayMeta, FormatError> {
     })
 }
 
+/// A name, and its configuration where there is one.
+type Extension<'a> = (&'a str, Option<&'a Map<String, Value>>);
+
 /// The name of an extension point and its configuration; a bare string is a name.
-fn extension<'a>(key: &str, value: &'a Value) -> Result<(&'a str, Option<&'a Map<String, Value>>), FormatError> {
+fn extension<'a>(key: &str, value: &'a Value) -> Result<Extension<'a>, FormatError> {
     match value {
         Value::String(name) => Ok((name, None)),
         Value::Object(map) => match map.get("name") {
