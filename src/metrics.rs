@@ -174,7 +174,8 @@ impl Metrics {
     /// The counters of one bucket's store, found once so that counting takes no lock.
     pub fn store_meter(&self, bucket: &str) -> StoreMeter {
         let bucket: Arc<str> = bucket.into();
-        let requests = |op| self.0.store_requests.get_or_create_owned(&StoreRequestLabels { bucket: bucket.clone(), op });
+        let requests =
+            |op| self.0.store_requests.get_or_create_owned(&StoreRequestLabels { bucket: bucket.clone(), op });
         StoreMeter {
             get: requests(StoreOperation::Get),
             head: requests(StoreOperation::Head),

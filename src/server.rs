@@ -39,9 +39,9 @@ pub const PROTOCOL: u32 = 1;
 /// How the gateway is run.
 #[derive(Debug, Clone)]
 pub struct ServerSettings {
-    /// Where requests are answered.
-    pub listen: SocketAddr,
-    /// Where metrics are answered; without it on the main listener, and only when that is loopback.
+    /// Where requests are answered; at least one address.
+    pub listen: Vec<SocketAddr>,
+    /// Where metrics are answered; without it where requests are, and only when all of that is loopback.
     pub admin_listen: Option<SocketAddr>,
     /// Base domains of host-style requests.
     pub domains: Vec<String>,
@@ -51,25 +51,29 @@ pub struct ServerSettings {
     pub client_timeout: Duration,
     /// How long running requests may go on after SIGTERM.
     pub drain_timeout: Duration,
+    /// Largest head of a request.
+    pub header_bytes: u64,
 }
 
 impl Default for ServerSettings {
     fn default() -> Self {
         Self {
-            listen: SocketAddr::from(([127, 0, 0, 1], 9000)),
+            listen: vec![SocketAddr::from(([127, 0, 0, 1], 9000))],
             admin_listen: None,
             domains: Vec::new(),
             request_timeout: Duration::from_secs(120),
             client_timeout: Duration::from_secs(30),
             drain_timeout: Duration::from_secs(30),
+            header_bytes: 64 << 10,
         }
     }
 }
 
 /// A bound gateway: its address is known, requests wait until it runs.
 pub struct Server {
-    main: (TcpListener, Router),
-    admin: Option<(TcpListener, Router)>,
+    listeners: Vec<(TcpListener, Router)>,
+    addresses: Vec<SocketAddr>,
+    admin: Option<SocketAddr>,
     settings: ServerSettings,
     draining: Arc<AtomicBool>,
 }
@@ -93,31 +97,36 @@ impl Server {
             draining: Arc::clone(&draining),
             request_timeout: settings.request_timeout,
         };
-        let main = bind(settings.listen)?;
-        let admin = settings.admin_listen.map(bind).transpose()?;
-        let open_metrics = admin.is_none() && settings.listen.ip().is_loopback();
+        let open_metrics = settings.admin_listen.is_none() && settings.listen.iter().all(|at| at.ip().is_loopback());
         let own = if open_metrics { own_routes().merge(metrics_route()) } else { own_routes() };
         let s3 = s3::service(gateway, settings.domains.clone());
         let routes = own.with_state(state.clone()).merge(docs::router()).fallback_service(s3);
-        let main = (main, layered(routes, &state, &settings));
-        let admin = admin.map(|listener| {
-            let routes = own_routes().merge(metrics_route()).with_state(state.clone());
-            (listener, layered(routes.fallback(no_route), &state, &settings))
-        });
-        Ok(Self { main, admin, settings, draining })
+        let routes = layered(routes, &state, &settings);
+        let mut listeners = Vec::new();
+        let mut addresses = Vec::new();
+        for address in &settings.listen {
+            let listener = bind(*address)?;
+            addresses.push(listener.local_addr()?);
+            listeners.push((listener, routes.clone()));
+        }
+        let mut admin = None;
+        if let Some(address) = settings.admin_listen {
+            let listener = bind(address)?;
+            admin = Some(listener.local_addr()?);
+            let routes = own_routes().merge(metrics_route()).with_state(state.clone()).fallback(no_route);
+            listeners.push((listener, layered(routes, &state, &settings)));
+        }
+        Ok(Self { listeners, addresses, admin, settings, draining })
     }
 
-    /// The address of the main listener, with the port that the system chose.
-    ///
-    /// # Errors
-    /// When the system does not tell.
-    pub fn local_addr(&self) -> io::Result<SocketAddr> {
-        self.main.0.local_addr()
+    /// The addresses that requests are answered on, with the ports that the system chose.
+    pub fn addresses(&self) -> &[SocketAddr] {
+        &self.addresses
     }
 
     /// The address of the admin listener, if there is one.
-    pub fn admin_addr(&self) -> Option<SocketAddr> {
-        self.admin.as_ref().and_then(|(listener, _)| listener.local_addr().ok())
+    pub fn admin_address(&self) -> Option<SocketAddr> {
+        self.admin
     }
 
     /// Serves until `stop` resolves and the running requests have ended or their time is over.
@@ -125,23 +134,22 @@ impl Server {
     /// # Errors
     /// When a listener fails.
     pub async fn run(self, stop: impl Future<Output = ()> + Send + 'static) -> io::Result<()> {
-        let handle = Handle::new();
+        let handles: Vec<Handle<SocketAddr>> = self.listeners.iter().map(|_| Handle::new()).collect();
         let (draining, drain_timeout) = (self.draining, self.settings.drain_timeout);
-        let closing = handle.clone();
+        let closing = handles.clone();
         tokio::spawn(async move {
             stop.await;
             draining.store(true, Ordering::Relaxed);
             tracing::info!("draining: no new connections, running requests may end");
-            closing.graceful_shutdown(Some(drain_timeout));
-        });
-        let main = listen(self.main, handle.clone(), &self.settings)?;
-        match self.admin {
-            Some(admin) => {
-                let admin = listen(admin, handle, &self.settings)?;
-                tokio::try_join!(main, admin).map(|_| ())
+            for handle in closing {
+                handle.graceful_shutdown(Some(drain_timeout));
             }
-            None => main.await,
+        });
+        let mut running = Vec::new();
+        for (listener, handle) in self.listeners.into_iter().zip(handles) {
+            running.push(listen(listener, handle, &self.settings)?);
         }
+        futures::future::try_join_all(running).await.map(|_| ())
     }
 }
 
@@ -173,11 +181,17 @@ fn listen(
 ) -> io::Result<impl Future<Output = io::Result<()>> + use<>> {
     let mut server = axum_server::from_tcp(listener)?.handle(handle);
     let http = server.http_builder();
-    http.http1().timer(TokioTimer::new()).header_read_timeout(settings.client_timeout).max_headers(128);
+    // hyper's least buffer is 8 KiB.
+    let head = usize::try_from(settings.header_bytes).unwrap_or(usize::MAX).max(8 << 10);
+    http.http1()
+        .timer(TokioTimer::new())
+        .header_read_timeout(settings.client_timeout)
+        .max_headers(128)
+        .max_buf_size(head.max(64 << 10));
     http.http2()
         .timer(TokioTimer::new())
         .max_concurrent_streams(256)
-        .max_header_list_size(64 << 10)
+        .max_header_list_size(u32::try_from(head).unwrap_or(u32::MAX))
         .keep_alive_interval(Some(Duration::from_secs(30)));
     Ok(server.serve(routes.into_make_service()))
 }

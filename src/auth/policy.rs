@@ -2,7 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::{Action, AuthError, Authorised, Principal, Secret};
+use super::{Action, AuthError, Authorised, Principal};
+use crate::model::Secret;
 use crate::store::{AnonymousAccess, Bucket, Buckets};
 
 /// A part of a bucket: all keys that begin with a prefix.
@@ -104,21 +105,23 @@ impl Policy {
         bucket: &str,
         key: &str,
     ) -> Result<Authorised, AuthError> {
-        let found = buckets.get(bucket);
+        let found = buckets.resolve(bucket);
         let by_key = match principal {
             Principal::Anonymous => false,
             Principal::Key(access_key) => {
                 self.keys.get(access_key).is_some_and(|held| held.reaches(action, bucket, key))
             }
         };
-        if !by_key && !found.is_some_and(|bucket| allows_anyone(bucket, action)) {
+        if !by_key && !found.as_ref().is_some_and(|bucket| allows_anyone(bucket, action)) {
             return Err(AuthError::Denied);
         }
         let Some(found) = found else { return Err(AuthError::NoSuchBucket { bucket: bucket.to_owned() }) };
         match action {
-            Action::Write | Action::Delete if !found.writable => Err(AuthError::ReadOnly { bucket: bucket.to_owned() }),
+            Action::Write | Action::Delete if !found.writable => {
+                Err(AuthError::ReadOnly { bucket: bucket.to_owned() })
+            }
             Action::Read | Action::List | Action::Write | Action::Delete => {
-                Ok(Authorised { bucket: found.clone(), key: key.to_owned() })
+                Ok(Authorised { bucket: found, key: key.to_owned() })
             }
         }
     }
@@ -134,16 +137,16 @@ impl Policy {
     /// # Errors
     /// As [`Policy::authorise`], never [`AuthError::ReadOnly`].
     pub fn see(&self, principal: &Principal, buckets: &Buckets, bucket: &str) -> Result<Authorised, AuthError> {
-        let found = buckets.get(bucket);
+        let found = buckets.resolve(bucket);
         let by_key = match principal {
             Principal::Anonymous => false,
             Principal::Key(access_key) => self.keys.get(access_key).is_some_and(|held| held.knows(bucket)),
         };
-        if !by_key && !found.is_some_and(|bucket| allows_anyone(bucket, Action::List)) {
+        if !by_key && !found.as_ref().is_some_and(|bucket| allows_anyone(bucket, Action::List)) {
             return Err(AuthError::Denied);
         }
         match found {
-            Some(found) => Ok(Authorised { bucket: found.clone(), key: String::new() }),
+            Some(found) => Ok(Authorised { bucket: found, key: String::new() }),
             None => Err(AuthError::NoSuchBucket { bucket: bucket.to_owned() }),
         }
     }
@@ -294,8 +297,9 @@ mod tests {
     #[test]
     fn without_list_permission_absence_is_not_told() {
         let (policy, buckets) = (policy(), buckets());
-        let may =
-            |who: &str, bucket: &str, key: &str| policy.may_list(&Principal::Key(who.into()), &buckets, bucket, key);
+        let may = |who: &str, bucket: &str, key: &str| {
+            policy.may_list(&Principal::Key(who.into()), &buckets, bucket, key)
+        };
         assert!(may("part", "shut", "a/x"));
         assert!(!may("part", "shut", "a"));
         assert!(!may("stranger", "shut", "a/x"));

@@ -52,7 +52,7 @@ pub(super) async fn run(arguments: DemoArguments) -> anyhow::Result<()> {
     let secret_key =
         arguments.secret_key.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
     let metrics = Metrics::new();
-    let store = MeteredStore::new(Arc::new(LocalStore::open(folder)?), metrics.store_meter("demo"));
+    let store = MeteredStore::new(Arc::new(LocalStore::open(folder)?), &metrics, "demo");
     let buckets = Buckets::new([Bucket {
         name: "demo".into(),
         store: Arc::new(store),
@@ -63,7 +63,7 @@ pub(super) async fn run(arguments: DemoArguments) -> anyhow::Result<()> {
     }]);
     let policy = Policy::new(vec![Key::full(access_key.clone(), secret_key.clone())]);
     let gateway = Gateway::new(buckets, policy, metrics, &GatewaySettings::default())?;
-    let settings = ServerSettings { listen: arguments.listen, ..ServerSettings::default() };
+    let settings = ServerSettings { listen: vec![arguments.listen], ..ServerSettings::default() };
     serve::serve(gateway, settings, |address| {
         if made {
             say(&format!("key pair for writes, good until this process ends: {access_key} {secret_key}"))?;

@@ -41,16 +41,19 @@ pub(super) struct ServeArguments {
 }
 
 pub(super) async fn run(arguments: ServeArguments) -> anyhow::Result<()> {
-    let config = Config::load(&arguments.config)?;
-    logging::start(&arguments.log, arguments.log.log_format.unwrap_or(config_log_format(&config)))?;
+    let mut config = Config::load(&arguments.config)?;
+    config.apply_environment(&|name| std::env::var(name).ok())?;
+    logging::start(&arguments.log, arguments.log.log_format.unwrap_or_else(|| log_format(&config)))?;
     let metrics = Metrics::new();
     let buckets = config.build_buckets(&metrics).await?;
-    let mut keys = config.keys()?;
+    let mut keys = config.access_keys()?;
     if let (Some(access_key), Some(secret_key)) = (arguments.access_key, arguments.secret_key) {
         keys.push(Key::full(access_key, secret_key));
     }
-    let mut settings = config.server_settings();
-    settings.listen = arguments.listen.unwrap_or(settings.listen);
+    let mut settings = config.server_settings()?;
+    if let Some(listen) = arguments.listen {
+        settings.listen = vec![listen];
+    }
     settings.admin_listen = arguments.admin_listen.or(settings.admin_listen);
     let gateway = Gateway::new(buckets, Policy::new(keys), metrics, &config.gateway_settings())?;
     for bucket in gateway.buckets.iter() {
@@ -62,8 +65,11 @@ pub(super) async fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     serve(gateway, settings, |_| Ok(())).await
 }
 
-fn config_log_format(config: &Config) -> LogFormat {
-    if config.logs_json() { LogFormat::Json } else { LogFormat::Human }
+fn log_format(config: &Config) -> LogFormat {
+    match config.server.log {
+        crate::config::LogFormat::Human => LogFormat::Human,
+        crate::config::LogFormat::Json => LogFormat::Json,
+    }
 }
 
 /// Binds, says where, and serves until a signal and the drain after it. `ready` runs once the address is known.
@@ -73,11 +79,14 @@ pub(super) async fn serve(
     ready: impl FnOnce(SocketAddr) -> anyhow::Result<()>,
 ) -> anyhow::Result<()> {
     let server = Server::bind(gateway, settings)?;
-    let address = server.local_addr()?;
-    say(&format!("listening on http://{address}"))?;
-    if let Some(admin) = server.admin_addr() {
+    for address in server.addresses() {
+        say(&format!("listening on http://{address}"))?;
+    }
+    if let Some(admin) = server.admin_address() {
         say(&format!("admin on http://{admin}"))?;
     }
-    ready(address)?;
+    if let Some(first) = server.addresses().first() {
+        ready(*first)?;
+    }
     server.run(signalled()).await.context("the server failed")
 }

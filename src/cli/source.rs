@@ -44,7 +44,8 @@ impl Source {
     pub(super) async fn open(uri: &str) -> anyhow::Result<Self> {
         if let Some(rest) = uri.strip_prefix("s3://") {
             let (bucket, key) = bucket_and_key(rest).with_context(|| format!("{uri}: write s3://bucket/key"))?;
-            let settings = S3Settings::from_environment(bucket);
+            let endpoint = ["AWS_ENDPOINT_URL_S3", "AWS_ENDPOINT_URL"].iter().find_map(|name| std::env::var(name).ok());
+            let settings = S3Settings::new(bucket, endpoint.as_deref());
             let store: Arc<dyn Store> = Arc::new(S3Store::connect(settings).await);
             return here(store, bucket, key);
         }

@@ -96,8 +96,6 @@ impl Gateway {
 
     /// Forgets what is known of an object, because it was written or removed through this gateway.
     pub fn invalidate(&self, bucket: &str, key: &str) {
-        if let Some(bucket) = self.buckets.get(bucket) {
-            self.datasets.invalidate(&bucket.name, key);
-        }
+        self.datasets.invalidate(&bucket.into(), key);
     }
 }

@@ -21,7 +21,7 @@ pub(super) struct Target {
 /// The rights are those on the resolved array: `{path}/` as a prefix, for its metadata and chunks, or `path` itself
 /// where that is a file. They are checked before anything is looked up, and before a fault in the parameters is told.
 pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Target, Problem> {
-    let in_key_form = gateway.buckets.get(&asked.bucket).is_none_or(|bucket| bucket.in_key_form);
+    let in_key_form = gateway.buckets.resolve(&asked.bucket).is_none_or(|bucket| bucket.in_key_form);
     let parsed = Request::parse(&asked.key, &asked.pairs, in_key_form);
     let path = match &parsed {
         Ok(request) => match &request.array {
