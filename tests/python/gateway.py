@@ -16,6 +16,7 @@ import time
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote, urlencode
 
 import requests
 from requests.adapters import HTTPAdapter
@@ -172,8 +173,14 @@ class Server:
     def request(self, method: str, path: str, **options: Any) -> requests.Response:
         """One request; no proxy, no redirect, and no `Accept-Encoding` that would change the bytes."""
         options.setdefault("timeout", 60)
+        if params := options.pop("params", None):
+            # Percent-encoded as SigV4 would sign it: `requests` would write a space as `+`.
+            pairs = params.items() if isinstance(params, dict) else params
+            rows = [(k, v) for k, vs in pairs if vs is not None for v in (vs if isinstance(vs, list) else [vs])]
+            path += "?" + urlencode(rows, quote_via=quote, safe="-_.~")
         headers = {"Accept-Encoding": "identity"} | dict(options.pop("headers", None) or {})
-        return self.session.request(method, self.url + path, headers=headers, allow_redirects=False, **options)
+        session = options.pop("session", self.session)
+        return session.request(method, self.url + path, headers=headers, allow_redirects=False, **options)
 
     def get(self, path: str, headers: dict[str, str] | None = None, **params: Any) -> requests.Response:
         """GET with parameters by keyword; `None` leaves a parameter out, a list repeats it."""

@@ -1,0 +1,139 @@
+"""Bodies back into arrays, each by the definition of its format, with no code of the gateway's."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+
+import ml_dtypes
+import numpy as np
+from PIL import Image
+from zoo import SMALL
+from zoo_files import SAFETENSORS
+
+NPY_KINDS = "biufcmM"
+MEDIA = {
+    "npy": "application/x-npy",
+    "raw": "application/octet-stream",
+    "safetensors": "application/vnd.safetensors",
+    "json": "application/json",
+    "png": "image/png",
+}
+
+
+def memory_dtype(dtype: np.dtype) -> np.dtype:
+    """The dtype that an answer's elements have: little-endian."""
+    return np.dtype(dtype) if np.dtype(dtype).name in SMALL else np.dtype(dtype).newbyteorder("<")
+
+
+def formats(dtype: np.dtype) -> list[str]:
+    """The formats that can hold a dtype, the default first. png depends on the shape and is not among them."""
+    dtype = np.dtype(dtype)
+    if dtype.kind in "OUS":
+        return ["json"]
+    held = []
+    if dtype.name not in SMALL and dtype.kind in NPY_KINDS:
+        held.append("npy")
+    if dtype.name in SAFETENSORS or dtype.name in ("complex64", "float8_e8m0fnu"):
+        held.append("safetensors")
+    held.append("raw")
+    if dtype.kind not in "mM":
+        held.append("json")
+    return held
+
+
+def png_possible(dtype: np.dtype, shape: tuple[int, ...]) -> bool:
+    """Whether an answer is an image."""
+    good = np.dtype(dtype).kind == "b" or np.dtype(dtype) in (np.uint8, np.uint16)
+    return good and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))) and 0 not in shape
+
+
+def from_npy(body: bytes) -> np.ndarray:
+    """Must be version 1 to 3, C order, little-endian, nothing after the data."""
+    read = io.BytesIO(body)
+    version = np.lib.format.read_magic(read)
+    reader = {(1, 0): np.lib.format.read_array_header_1_0}.get(version, np.lib.format.read_array_header_2_0)
+    shape, fortran, dtype = reader(read)
+    assert not fortran and not (dtype.byteorder == ">"), (fortran, dtype)
+    rest = body[read.tell() :]
+    assert read.tell() % 64 == 0, "the data of a .npy begin at a multiple of 64"
+    return np.frombuffer(rest, dtype).reshape(shape)
+
+
+def from_raw(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The elements only."""
+    return np.frombuffer(body, memory_dtype(dtype)).reshape(shape)
+
+
+def from_safetensors(body: bytes) -> tuple[str, np.ndarray, dict[str, str]]:
+    """Name, tensor and metadata of a file with one tensor."""
+    length = int.from_bytes(body[:8], "little")
+    header = json.loads(body[8 : 8 + length])
+    metadata = header.pop("__metadata__", {})
+    (name, entry), *more = header.items()
+    assert not more
+    start, stop = entry["data_offsets"]
+    data = body[8 + length :]
+    assert (start, stop) == (0, len(data)) and (8 + length) % 8 == 0
+    names = {v: k for k, v in SAFETENSORS.items()} | {"C64": "complex64", "F8_E8M0": "float8_e8m0fnu"}
+    dtype = SMALL.get(names[entry["dtype"]]) or np.dtype(names[entry["dtype"]])
+    return name, np.frombuffer(data, memory_dtype(dtype)).reshape(entry["shape"]), metadata
+
+
+def from_json(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """Nested lists of exactly `shape`, each scalar read back into `dtype`."""
+
+    def forbid(constant: str) -> None:
+        raise AssertionError(f"{constant} is not JSON")
+
+    flat: list[object] = []
+
+    def walk(value: object, left: tuple[int, ...]) -> None:
+        if left:
+            assert isinstance(value, list) and len(value) == left[0], (value, left)
+            for each in value:
+                walk(each, left[1:])
+        else:
+            flat.append(value)
+
+    walk(json.loads(body, parse_constant=forbid), shape)
+    out = np.empty(len(flat), memory_dtype(dtype))
+    for at, value in enumerate(flat):
+        out[at] = _scalar(value, out.dtype)
+    return out.reshape(shape)
+
+
+def _scalar(value: object, dtype: np.dtype) -> object:
+    real = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
+    if dtype.kind == "c":
+        assert isinstance(value, list) and len(value) == 2
+        parts = [real[p] if isinstance(p, str) else float(p) for p in value]
+        out = np.zeros((), dtype)
+        out.real, out.imag = parts
+        return out
+    if dtype.kind == "b":
+        assert isinstance(value, bool)
+    elif dtype.kind in "iu" or dtype.name in ("int4", "int2"):
+        assert isinstance(value, int) and not isinstance(value, bool)
+    elif dtype.kind == "f" or dtype.name in SMALL:
+        number = real[value] if isinstance(value, str) else float(value)  # type: ignore[arg-type]
+        return np.asarray(number).astype(dtype)
+    return value
+
+
+def json_scalar(value: object) -> object:
+    """How json says an element of an object array."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+
+
+def from_png(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
+    """The pixels, as they are; bool as 0 and the largest value."""
+    image = Image.open(io.BytesIO(body))
+    pixels = np.asarray(image)
+    if np.dtype(dtype).kind == "b":
+        pixels = pixels.astype(bool)
+    return pixels.astype(dtype).reshape(shape)
+
+
+assert ml_dtypes  # its types are what numpy calls by name above
