@@ -151,6 +151,8 @@ def spell_dim(dim: Dim, rng: random.Random | None = None) -> str:
 def spell(dims: list[Dim], rng: random.Random | None = None) -> str:
     """The value of `slice`."""
     parts = [spell_dim(d, rng) for d in dims]
+    if len(dims) == 1 and isinstance(dims[0], Many):
+        parts = [spell_dim(dims[0])]  # a lone `[1,3]` can be read in two ways and is refused
     text = ",".join(parts)
     if rng is None:
         return text

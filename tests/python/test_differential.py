@@ -161,7 +161,7 @@ class Request:
 
 def expected(want: np.ndarray) -> np.ndarray:
     """What the decoded answer must equal: strings and bytes as json says them, all else little-endian."""
-    if want.dtype.kind == "O":
+    if want.dtype.kind in "OUS":
         out = np.empty(want.shape, dtype=object)
         out.ravel()[:] = [wire.json_scalar(v) for v in want.ravel()]
         return out

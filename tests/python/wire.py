@@ -6,7 +6,6 @@ import base64
 import io
 import json
 
-import ml_dtypes
 import numpy as np
 from PIL import Image
 from zoo import SMALL
@@ -37,10 +36,7 @@ def formats(dtype: np.dtype) -> list[str]:
         held.append("npy")
     if dtype.name in SAFETENSORS or dtype.name in ("complex64", "float8_e8m0fnu"):
         held.append("safetensors")
-    held.append("raw")
-    if dtype.kind not in "mM":
-        held.append("json")
-    return held
+    return [*held, "raw", "json"]
 
 
 def png_possible(dtype: np.dtype, shape: tuple[int, ...]) -> bool:
@@ -98,7 +94,7 @@ def from_json(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
             flat.append(value)
 
     walk(json.loads(body, parse_constant=forbid), shape)
-    out = np.empty(len(flat), memory_dtype(dtype))
+    out = np.empty(len(flat), object if np.dtype(dtype).kind in "OUS" else memory_dtype(dtype))
     for at, value in enumerate(flat):
         out[at] = _scalar(value, out.dtype)
     return out.reshape(shape)
@@ -112,6 +108,9 @@ def _scalar(value: object, dtype: np.dtype) -> object:
         out = np.zeros((), dtype)
         out.real, out.imag = parts
         return out
+    if dtype.kind in "mM":
+        assert value is None or (isinstance(value, int) and not isinstance(value, bool))
+        return np.array("NaT" if value is None else value, "i8" if value is not None else dtype).view(dtype)
     if dtype.kind == "b":
         assert isinstance(value, bool)
     elif dtype.kind in "iu" or dtype.name in ("int4", "int2"):
@@ -123,8 +122,8 @@ def _scalar(value: object, dtype: np.dtype) -> object:
 
 
 def json_scalar(value: object) -> object:
-    """How json says an element of an object array."""
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+    """How json says an element that is text or bytes."""
+    return base64.b64encode(value).decode() if isinstance(value, bytes) else str(value)
 
 
 def from_png(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
@@ -134,6 +133,3 @@ def from_png(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray
     if np.dtype(dtype).kind == "b":
         pixels = pixels.astype(bool)
     return pixels.astype(dtype).reshape(shape)
-
-
-assert ml_dtypes  # its types are what numpy calls by name above

@@ -96,6 +96,8 @@ def _dtypes(w: Writer) -> None:
         w.add(name, dense, serializer=BytesCodec(endian="big"))
     w.add("string", texts("string", (11,)), dtype=str, dtype_name="string")
     w.add("string-2d", texts("string-2d", (4, 6)), dtype=str, dtype_name="string", dimension_names=("a", "b"))
+    for dtype in ("<U4", "S4"):
+        w.add(f"fixed-{dtype[-2:]}", values(dtype, np.dtype(dtype), (5, 4)), dimension_names=("a", "b"))
     blobs = np.empty(9, dtype=object)
     blobs[:] = [b"", b"a", b"\x00\xff", b"wick" * 50, b"%", b"\n", b"z", b"", b"last"]
     w.add("blobs", blobs, dtype=zarr.dtype.VariableLengthBytes(), dtype_name="bytes")
@@ -177,4 +179,5 @@ def _version_2(w: Writer) -> None:
     named = {"attributes": {"_ARRAY_DIMENSIONS": ["lat", "lon"]}}
     w.add("v2-named", values("v2-named", np.dtype("u2"), (9, 7)), **named, **v2)
     w.cases[-1].names = ["lat", "lon"]
+    w.add("v2-fixed-U3", values("v2-U3", np.dtype("<U4"), (5, 4)), **v2)
     w.add("v2-string", texts("v2-string", (7,)), dtype=str, dtype_name="string", zarr_format=2, chunks=(3,))
