@@ -41,7 +41,7 @@ class FakeS3:
         self.server.daemon_threads = True
         self.endpoint = f"http://127.0.0.1:{self.server.server_address[1]}"
 
-    def __enter__(self) -> "FakeS3":
+    def __enter__(self) -> FakeS3:
         threading.Thread(target=self.server.serve_forever, daemon=True).start()
         return self
 

@@ -52,9 +52,7 @@ class Config:
 
     stores: dict[str, dict[str, Any]] = field(default_factory=dict)
     buckets: dict[str, Bucket] = field(default_factory=dict)
-    keys: list[dict[str, Any]] = field(
-        default_factory=lambda: [{"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}]
-    )
+    keys: list[dict[str, Any]] = field(default_factory=lambda: [{"access_key": ACCESS_KEY, "secret_key": SECRET_KEY}])
     limits: dict[str, Any] = field(default_factory=dict)
     server: dict[str, Any] = field(default_factory=dict)
 
@@ -90,7 +88,7 @@ def s3_store(endpoint: str, bucket: str, access_key: str, secret_key: str) -> di
     }
 
 
-def drain(stream: Any, lines: "queue.Queue[str | None]", log: Path) -> None:
+def drain(stream: Any, lines: queue.Queue[str | None], log: Path) -> None:
     """Copies a pipe to a file and a queue, so that the process never blocks on a full pipe."""
     with open(log, "a", encoding="utf-8") as out:
         for line in stream:
@@ -163,7 +161,7 @@ class Server:
             self.process.kill()
             return self.process.wait()
 
-    def __enter__(self) -> "Server":
+    def __enter__(self) -> Server:
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -190,7 +188,7 @@ class Server:
         """HEAD with parameters by keyword."""
         return self.request("HEAD", path, params=params, headers=headers)
 
-    def metrics(self) -> "Metrics":
+    def metrics(self) -> Metrics:
         """The counters now."""
         answer = self.request("GET", "/-/metrics")
         assert answer.status_code == 200, answer.text

@@ -128,7 +128,7 @@ def answer(dense: np.ndarray, names: list[str | None], selection: Selection) -> 
 def answer_names(names: list[str | None], selection: Selection) -> list[str | None]:
     """The dimension names of the answer."""
     dims = expanded(selection, names)
-    return [n for n, d in zip(names, dims) if selection.keepdims or not isinstance(d, Index)]
+    return [n for n, d in zip(names, dims, strict=False) if selection.keepdims or not isinstance(d, Index)]
 
 
 def spell_dim(dim: Dim, rng: random.Random | None = None) -> str:

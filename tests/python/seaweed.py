@@ -52,7 +52,7 @@ class Seaweed:
         self._state = tempfile.TemporaryDirectory(prefix="w4dx-seaweed-", ignore_cleanup_errors=True)
         self._process: subprocess.Popen[bytes] | None = None
 
-    def __enter__(self) -> "Seaweed":
+    def __enter__(self) -> Seaweed:
         try:
             for attempt in range(3):
                 self._start()

@@ -40,7 +40,7 @@ def _string_to_sign(stamp: str, scope: str, canonical: str) -> str:
 
 
 def _now(when: datetime.datetime | None) -> str:
-    return (when or datetime.datetime.now(datetime.timezone.utc)).strftime("%Y%m%dT%H%M%SZ")
+    return (when or datetime.datetime.now(datetime.UTC)).strftime("%Y%m%dT%H%M%SZ")
 
 
 def signed(

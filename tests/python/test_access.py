@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 import requests
+
 from arrays import group, noise, npy, save
 from conftest import GatewayMaker
 from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, error_code, local_store
@@ -51,7 +52,12 @@ def served(folder: Path, module_gateway: GatewayMaker) -> Gateway:
 
 
 def ask(
-    served: Gateway, path: str, pair: tuple[str, str] | None, method: str = "GET", body: bytes | None = None, **params: str
+    served: Gateway,
+    path: str,
+    pair: tuple[str, str] | None,
+    method: str = "GET",
+    body: bytes | None = None,
+    **params: str,
 ) -> requests.Response:
     """A request signed in its headers."""
     if pair is None:
@@ -82,7 +88,7 @@ def test_signed_slices(served: Gateway) -> None:
 def test_wrong_signatures(served: Gateway) -> None:
     assert code(ask(served, "/shut/public/a.npy", (ACCESS_KEY, "wrong"), slice="0")) == (403, "SignatureDoesNotMatch")
     assert ask(served, "/shut/public/a.npy", ("NOSUCHKEY", "wrong"), slice="0").status_code == 403
-    late = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(minutes=20)
+    late = datetime.datetime.now(datetime.UTC) - datetime.timedelta(minutes=20)
     url, headers = signed("GET", served.url, "/shut/public/a.npy", [("slice", "0")], *FULL, when=late)
     assert code(served.session.get(url, headers=headers)) == (403, "RequestTimeTooSkewed")
     url, headers = signed("GET", served.url, "/shut/public/a.npy", [("slice", "0:2")], *FULL)
@@ -111,7 +117,7 @@ def test_presigned_slices(served: Gateway) -> None:
     assert served.session.get(plain).status_code == 200
     assert served.session.get(plain + "&slice=0").status_code == 403, "a slice that was not signed"
     assert served.session.get(plain, headers={"x-amz-copy-source": "shut/private/text"}).status_code == 403
-    past = datetime.datetime.now(datetime.timezone.utc) - datetime.timedelta(hours=1)
+    past = datetime.datetime.now(datetime.UTC) - datetime.timedelta(hours=1)
     old = presigned("GET", served.url, "/shut/public/a.npy", [("slice", "0")], *FULL, expires=60, when=past)
     assert code(served.session.get(old)) == (403, "AccessDenied")
     long = presigned("GET", served.url, "/shut/public/a.npy", [], *FULL, expires=604801)

@@ -12,6 +12,7 @@ from urllib.parse import quote
 import numpy as np
 import pytest
 import requests
+
 import wire
 import zoo
 from conftest import SEED, SOAK, GatewayMaker
@@ -181,7 +182,11 @@ def test_random_selections_equal_numpy(served: Gateway, cases: list[zoo.Case]) -
             local.session = requests.Session()
             local.session.trust_env = False
         try:
-            request.check(served.request("GET", request.path, params=request.params, headers=request.headers, session=local.session))
+            request.check(
+                served.request(
+                    "GET", request.path, params=request.params, headers=request.headers, session=local.session
+                )
+            )
         except Exception as error:  # noqa: BLE001 - every failure is reported with its request
             failures.append(f"{request}\n    {type(error).__name__}: {str(error)[:600]}")
 
@@ -192,7 +197,9 @@ def test_random_selections_equal_numpy(served: Gateway, cases: list[zoo.Case]) -
     for failure in failures:
         by_array[failure.split(" ")[0].split("/@")[0]] = by_array.get(failure.split(" ")[0].split("/@")[0], 0) + 1
     head = "\n".join(failures[:25])
-    assert not failures, f"{len(failures)} of {SELECTIONS} differ (W4DX_SEED={SEED}) {json.dumps(by_array, indent=1)}\n{head}"
+    assert not failures, (
+        f"{len(failures)} of {SELECTIONS} differ (W4DX_SEED={SEED}) {json.dumps(by_array, indent=1)}\n{head}"
+    )
 
 
 def test_every_array_is_read_whole(served: Gateway, cases: list[zoo.Case]) -> None:

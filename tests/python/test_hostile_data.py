@@ -14,11 +14,12 @@ from pathlib import Path
 import numcodecs
 import numpy as np
 import pytest
+from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
+
 import wire
 from arrays import CHECKED, group, noise, save
 from conftest import GatewayMaker
 from gateway import Bucket, Config, Gateway, error_code, local_store
-from zarr.codecs import BloscCodec, BytesCodec, Crc32cCodec, GzipCodec, ShardingCodec, ZstdCodec
 
 MEMORY = 1 << 30
 
@@ -82,7 +83,9 @@ def flips(body: bytes) -> dict[str, bytes]:
         ("gzip-crc", [GzipCodec(level=1), Crc32cCodec()]),
     ],
 )
-def test_one_flipped_bit_anywhere_in_a_checksummed_chunk(served: Gateway, folder: Path, name: str, codecs: list) -> None:
+def test_one_flipped_bit_anywhere_in_a_checksummed_chunk(
+    served: Gateway, folder: Path, name: str, codecs: list
+) -> None:
     dense = save(folder, name, noise((4, 5), "uint8"), chunks=(4, 5), compressors=codecs)
     keys = copies(folder, name, "c/0/0", flips((folder / name / "c/0/0").read_bytes()))
     assert len(keys) >= 24
@@ -171,13 +174,30 @@ def test_decompressors_are_capped_at_the_size_of_the_chunk(served: Gateway, fold
                 "zeros": b"\0" * 40,
             },
         ),
-        "gzip": ({"compressors": GzipCodec()}, {"bomb": gzip.compress(bomb), "longer": gzip.compress(b"a" * 17), "cut": gzip.compress(dense.tobytes())[:-9]}),
-        "blosc": ({"compressors": BloscCodec(typesize=1)}, {"claims": blosc_header, "empty": b"", "longer": bytes(numcodecs.Blosc().encode(b"a" * 17))}),
+        "gzip": (
+            {"compressors": GzipCodec()},
+            {
+                "bomb": gzip.compress(bomb),
+                "longer": gzip.compress(b"a" * 17),
+                "cut": gzip.compress(dense.tobytes())[:-9],
+            },
+        ),
+        "blosc": (
+            {"compressors": BloscCodec(typesize=1)},
+            {"claims": blosc_header, "empty": b"", "longer": bytes(numcodecs.Blosc().encode(b"a" * 17))},
+        ),
         "plain": ({"compressors": None}, {"longer": b"a" * 17, "shorter": b"a" * 15, "empty": b""}),
     }
     v2 = {"zarr_format": 2}
     cases |= {
-        "v2-lz4": (v2 | {"compressors": numcodecs.LZ4()}, {"claims": struct.pack("<i", 2**31 - 1) + b"\x10a", "negative": struct.pack("<i", -5) + b"\x10a", "bomb": bytes(numcodecs.LZ4().encode(bomb))}),
+        "v2-lz4": (
+            v2 | {"compressors": numcodecs.LZ4()},
+            {
+                "claims": struct.pack("<i", 2**31 - 1) + b"\x10a",
+                "negative": struct.pack("<i", -5) + b"\x10a",
+                "bomb": bytes(numcodecs.LZ4().encode(bomb)),
+            },
+        ),
         "v2-zlib": (v2 | {"compressors": numcodecs.Zlib(9)}, {"bomb": bytes(numcodecs.Zlib(9).encode(bomb))}),
         "v2-bz2": (v2 | {"compressors": numcodecs.BZ2(9)}, {"bomb": bytes(numcodecs.BZ2(9).encode(bomb))}),
     }
@@ -202,7 +222,14 @@ def test_absurd_metadata(served: Gateway, folder: Path) -> None:
     def grid(*shape: object) -> dict:
         return {"chunk_grid": {"name": "regular", "configuration": {"chunk_shape": list(shape)}}}
 
-    shard = {"name": "sharding_indexed", "configuration": {"chunk_shape": [1, 1], "codecs": [{"name": "bytes"}], "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}]}}
+    shard = {
+        "name": "sharding_indexed",
+        "configuration": {
+            "chunk_shape": [1, 1],
+            "codecs": [{"name": "bytes"}],
+            "index_codecs": [{"name": "bytes", "configuration": {"endian": "little"}}],
+        },
+    }
     texts = {
         "shape-2-63": changed(shape=[2**63, 4]),
         "shape-2-64": changed(shape=[2**64, 4]),
@@ -217,9 +244,13 @@ def test_absurd_metadata(served: Gateway, folder: Path) -> None:
         "no-codecs": changed(codecs=[]),
         "codecs-null": changed(codecs=None),
         "many-codecs": changed(codecs=[{"name": "bytes"}] + [{"name": "crc32c"}] * 5000),
-        "transpose-wrong": changed(codecs=[{"name": "transpose", "configuration": {"order": [0, 0]}}, {"name": "bytes"}]),
+        "transpose-wrong": changed(
+            codecs=[{"name": "transpose", "configuration": {"order": [0, 0]}}, {"name": "bytes"}]
+        ),
         "shard-tiny": changed(shape=[2**40, 2**20], codecs=[shard], **grid(2**30, 2**20)),
-        "shard-uneven": changed(codecs=[shard | {"configuration": shard["configuration"] | {"chunk_shape": [3, 2]}}], **grid(4, 4)),
+        "shard-uneven": changed(
+            codecs=[shard | {"configuration": shard["configuration"] | {"chunk_shape": [3, 2]}}], **grid(4, 4)
+        ),
         "unknown-codec": changed(codecs=[{"name": "bytes"}, {"name": "wonderzip"}]),
         "unknown-dtype": changed(data_type="float99"),
         "dtype-object": changed(data_type={"name": "r2147483648", "configuration": {}}),
@@ -245,7 +276,9 @@ def test_absurd_metadata(served: Gateway, folder: Path) -> None:
                 "CorruptData", "SliceTooLarge", "UnsupportedCodec", "UnsupportedDtype", "NotImplemented",
             }  # fmt: skip
             # What one chunk of no data needs is cheap; a shape alone may be described, and `0,0` of it read.
-            huge = name.startswith(("shape-2-63", "shape-product", "chunk-huge", "shard-tiny", "many-codecs", "rank-1000"))
+            huge = name.startswith(
+                ("shape-2-63", "shape-product", "chunk-huge", "shard-tiny", "many-codecs", "rank-1000")
+            )
             allowed = (200, 400, 500, 501) if huge or "describe" in params else (400, 500, 501)
             if got.status_code not in allowed or not named or took > 10:
                 bad.append(f"{name} {params}: {got.status_code} in {took:.1f} s {got.text[:150]}")
@@ -286,7 +319,9 @@ def test_broken_files(served: Gateway, folder: Path) -> None:
         "magic.npy": head,
         "version.npy": body[:6] + b"\x09\x00" + body[8:],
         "huge-header.npy": b"\x93NUMPY\x02\x00" + struct.pack("<I", 2**32 - 1) + b"{",
-        "shape.npy": header("{'descr': '<i4', 'fortran_order': False, 'shape': (4611686018427387904, 4611686018427387904), }\n"),
+        "shape.npy": header(
+            "{'descr': '<i4', 'fortran_order': False, 'shape': (4611686018427387904, 4611686018427387904), }\n"
+        ),
         "negative.npy": header("{'descr': '<i4', 'fortran_order': False, 'shape': (-3,), }\n"),
         "code.npy": header("{'descr': __import__('os'), 'fortran_order': False, 'shape': (3,), }\n"),
         "nested.npy": header("{'descr': " + "(" * 20000 + ")" * 20000 + ", 'fortran_order': False, 'shape': (3,), }\n"),
@@ -296,7 +331,9 @@ def test_broken_files(served: Gateway, folder: Path) -> None:
         "outside.safetensors": safetensors('{"a":{"dtype":"F32","shape":[4],"data_offsets":[0,16]}}', b"1234"),
         "backwards.safetensors": safetensors('{"a":{"dtype":"F32","shape":[1],"data_offsets":[4,0]}}', b"1234"),
         "size.safetensors": safetensors('{"a":{"dtype":"F32","shape":[9],"data_offsets":[0,4]}}', b"1234"),
-        "product.safetensors": safetensors('{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}', b"1234"),
+        "product.safetensors": safetensors(
+            '{"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,4]}}', b"1234"
+        ),
         "deep.safetensors": safetensors("[" * 100_000 + "]" * 100_000, b""),
     }
     bad = []

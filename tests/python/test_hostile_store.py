@@ -13,6 +13,7 @@ import httpx
 import numpy as np
 import pytest
 import requests
+
 from arrays import CHECKED, noise, save
 from conftest import GatewayMaker
 from fake_s3 import FakeS3

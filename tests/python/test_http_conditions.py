@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import requests
+
 import wire
 from arrays import CHECKED, noise, npy, save
 from conftest import GatewayMaker
@@ -78,7 +79,13 @@ def test_equal_selections_share_an_etag_and_others_do_not(served: Gateway) -> No
 
     base = etag(slice="2:6")
     assert base == etag(slice="2:6") == etag(slice="2:6,...") == etag(slice="-6:-2,:,:") == etag(**{"x-slice": "2:6:1"})
-    different = {base, etag(slice="2:7"), etag(slice="2:6", format="raw"), etag(slice="(2,3,4,5),0"), etag(slice="5:1:-1")}
+    different = {
+        base,
+        etag(slice="2:7"),
+        etag(slice="2:6", format="raw"),
+        etag(slice="(2,3,4,5),0"),
+        etag(slice="5:1:-1"),
+    }
     assert len(different) == 5
 
 

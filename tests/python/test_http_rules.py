@@ -9,6 +9,7 @@ from pathlib import Path
 import httpx
 import numpy as np
 import pytest
+
 import wire
 from arrays import group, noise, npy, save
 from conftest import GatewayMaker
@@ -121,14 +122,25 @@ def test_addressing(served: Gateway) -> None:
 
 def test_the_in_key_form(served: Gateway) -> None:
     want = served.get("/data/g.zarr/video", slice="1:3,...,0:2", format="npy").content
-    for key in ("@slice=1:3,...,0:2.npy", "@slice=1:3,...,0:2", "@slice=1%253A3,...,0:2;format=npy", "@x-slice=1:3,...,0:2.npy"):
+    for key in (
+        "@slice=1:3,...,0:2.npy",
+        "@slice=1:3,...,0:2",
+        "@slice=1%253A3,...,0:2;format=npy",
+        "@x-slice=1:3,...,0:2.npy",
+    ):
         got = served.request("GET", f"/data/g.zarr/video/{key}")
         assert (got.status_code, got.content) == (200, want), (key, got.text[:200])
     got = served.request("GET", "/data/m.safetensors/@array=block%252F0;slice=:1.raw")
     assert len(got.content) == 8, got.text
     assert served.request("GET", "/data/a.npy/@describe").json()["v"] == 1
     assert served.get("/data/@home").content == b"an ordinary object"
-    for ending, media in (("raw", "raw"), ("bin", "raw"), ("json", "json"), ("png", "png"), ("safetensors", "safetensors")):
+    for ending, media in (
+        ("raw", "raw"),
+        ("bin", "raw"),
+        ("json", "json"),
+        ("png", "png"),
+        ("safetensors", "safetensors"),
+    ):
         got = served.request("GET", f"/data/g.zarr/video/@slice=0.{ending}")
         assert got.headers["Content-Type"] == wire.MEDIA[media], got.text
     assert served.request("GET", "/data/g.zarr/video/@slice=0.arrow").status_code == 501
@@ -162,7 +174,15 @@ def test_limits_are_decided_before_reading(served: Gateway, folder: Path) -> Non
     assert "50" in text, "the limit is named"
     text = refused(served, "/data/wide.zarr", 400, "SliceTooLarge", slice="")
     refused(served, "/data/wide.zarr", 400, "SliceTooLarge", slice=":70000,0")
-    refused(served, "/data/a.npy", 400, "SliceTooLarge", slice=":,-9223372036854775807:9223372036854775807", oob="fill", fill="0")
+    refused(
+        served,
+        "/data/a.npy",
+        400,
+        "SliceTooLarge",
+        slice=":,-9223372036854775807:9223372036854775807",
+        oob="fill",
+        fill="0",
+    )
     refused(served, "/data/a.npy", 400, "SliceTooLarge", slice=f"({','.join(['0'] * 6000)})")
     assert served.metrics().store_requests("data") - before < 30
     assert served.alive()
@@ -202,7 +222,10 @@ def test_accept(served: Gateway) -> None:
         ("text/html, */*;q=0.1", "application/x-npy"),
     ):
         assert served.get(A, {"Accept": accept}, slice="0").headers["Content-Type"] == media, accept
-    assert served.get(A, {"Accept": "application/json"}, slice="0", format="raw").headers["Content-Type"] == wire.MEDIA["raw"]
+    assert (
+        served.get(A, {"Accept": "application/json"}, slice="0", format="raw").headers["Content-Type"]
+        == wire.MEDIA["raw"]
+    )
 
 
 def test_cors(served: Gateway) -> None:
@@ -211,7 +234,17 @@ def test_cors(served: Gateway) -> None:
         got = served.get(path, origin, **params)
         assert got.headers.get("Access-Control-Allow-Origin") in ("*", origin["Origin"]), path
     exposed = served.get(A, origin, slice="0").headers["Access-Control-Expose-Headers"].lower()
-    for name in ("etag", "content-range", "x-w4dx-shape", "x-w4dx-dtype", "x-w4dx-dims", "x-w4dx-source-etag", "x-amz-request-id", "server-timing", "age"):
+    for name in (
+        "etag",
+        "content-range",
+        "x-w4dx-shape",
+        "x-w4dx-dtype",
+        "x-w4dx-dims",
+        "x-w4dx-source-etag",
+        "x-amz-request-id",
+        "server-timing",
+        "age",
+    ):
         assert exposed == "*" or name in exposed, name
     asked = origin | {"Access-Control-Request-Method": "GET", "Access-Control-Request-Headers": "range,authorization"}
     preflight = served.request("OPTIONS", A, headers=asked)

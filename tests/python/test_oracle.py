@@ -6,6 +6,7 @@ import random
 
 import numpy as np
 import pytest
+
 from oracle import ALL, Dots, Index, Many, Refused, Selection, Span, answer, answer_names, random_selection, same, spell
 
 CUBE = np.arange(5 * 4 * 3).reshape(5, 4, 3)
@@ -15,14 +16,21 @@ NAMES = ["t", "y", "x"]
 def test_clip_agrees_with_numpy_indexing() -> None:
     rng = random.Random(1)
     for _ in range(3000):
-        spans = [Span(*(rng.choice([None, rng.randint(-8, 8)]) for _ in range(2)), rng.choice([None, 1, 2, -1, -3])) for _ in range(3)]
+        spans = [
+            Span(*(rng.choice([None, rng.randint(-8, 8)]) for _ in range(2)), rng.choice([None, 1, 2, -1, -3]))
+            for _ in range(3)
+        ]
         want = CUBE[tuple(slice(s.start, s.stop, s.step) for s in spans)]
         assert np.array_equal(answer(CUBE, NAMES, Selection(list(spans))), want)
 
 
 def test_integers_lists_and_ellipsis_agree_with_numpy() -> None:
-    assert np.array_equal(answer(CUBE, NAMES, Selection([Index(-1), Dots(), Many((2, 0, 2))])), CUBE[-1][..., [2, 0, 2]])
-    assert np.array_equal(answer(CUBE, NAMES, Selection([Many((1, -1)), ALL, Many((0, 2))])), CUBE[np.ix_([1, 4], range(4), [0, 2])])
+    assert np.array_equal(
+        answer(CUBE, NAMES, Selection([Index(-1), Dots(), Many((2, 0, 2))])), CUBE[-1][..., [2, 0, 2]]
+    )
+    assert np.array_equal(
+        answer(CUBE, NAMES, Selection([Many((1, -1)), ALL, Many((0, 2))])), CUBE[np.ix_([1, 4], range(4), [0, 2])]
+    )
     assert answer(CUBE, NAMES, Selection([Index(0)], keepdims=True)).shape == (1, 4, 3)
     assert answer(CUBE, NAMES, Selection(None, {"y": Index(2)})).tolist() == CUBE[:, 2].tolist()
     assert answer_names(NAMES, Selection([Dots(), Index(0)])) == ["t", "y"]
@@ -40,7 +48,10 @@ def test_fill_takes_literal_positions() -> None:
     assert fill(Span(6, None, -2)) == [-1, 14, 12, 10]
     assert fill(Span(2, -2, -1)) == [12, 11, 10, -1]
     assert fill(Span(9, 12)) == [-1, -1, -1]
-    assert answer(np.zeros((0, 2)), ["a", "b"], Selection([Span(0, 2)], oob="fill", fill=7)).tolist() == [[7, 7], [7, 7]]
+    assert answer(np.zeros((0, 2)), ["a", "b"], Selection([Span(0, 2)], oob="fill", fill=7)).tolist() == [
+        [7, 7],
+        [7, 7],
+    ]
 
 
 @pytest.mark.parametrize(

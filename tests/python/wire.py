@@ -8,6 +8,7 @@ import json
 
 import numpy as np
 from PIL import Image
+
 from zoo import SMALL
 from zoo_files import SAFETENSORS
 

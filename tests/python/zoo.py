@@ -88,7 +88,7 @@ def values(name: str, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
         if dtype.kind == "c":
             flat = flat + (1j * rng.standard_normal(count)).astype(dtype)
         special = [np.nan, np.inf, -np.inf, -0.0, 0.0]
-        for at, value in zip(rng.integers(0, max(count, 1), len(special)), special):
+        for at, value in zip(rng.integers(0, max(count, 1), len(special)), special, strict=False):
             flat[at : at + 1] = value
     elif dtype.kind in "mM":
         flat = rng.integers(-(10**9), 10**9, count).view(dtype)

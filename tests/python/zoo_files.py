@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import numpy as np
+
 from zoo import SMALL, Case, values, zarr_name
 
 SAFETENSORS = {
@@ -70,7 +71,11 @@ def build(folder: Path) -> list[Case]:
     npy("image", values("npy-image", np.dtype("u1"), (40, 30, 3)))
 
     tensors = {f"layer.{n}": values(n, SMALL[n] if n in SMALL else np.dtype(n), (6, 5)) for n in SAFETENSORS}
-    tensors |= {"scalar": np.array(2.5, "f4"), "empty": np.zeros((0, 3), "i4"), "w t/e%": values("wte", np.dtype("f4"), (9, 4))}
+    tensors |= {
+        "scalar": np.array(2.5, "f4"),
+        "empty": np.zeros((0, 3), "i4"),
+        "w t/e%": values("wte", np.dtype("f4"), (9, 4)),
+    }
     write_safetensors(folder / "files/model.safetensors", tensors, {"maker": "tests"})
     cases += [Case("files/model.safetensors", t, zarr_name(t.dtype), array=name) for name, t in tensors.items()]
     single = values("single", np.dtype("f4"), (8, 8))

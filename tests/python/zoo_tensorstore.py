@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import tensorstore as ts
+
 from zoo import SMALL, Case, values, zarr_name
 
 SHARDED = [
@@ -54,11 +55,24 @@ def build(folder: Path) -> list[Case]:
         add(f"shard-{dtype}", dense, [4, 8, 8], dtype, codecs=SHARDED, dimension_names=["t", "y", "x"])
     big = [{"name": "bytes", "configuration": {"endian": "big"}}]
     add("big-endian-bfloat16", values("bf-big", SMALL["bfloat16"], (6, 5)), [4, 4], "bfloat16", codecs=big)
-    add("fill-bfloat16", values("bf-fill", SMALL["bfloat16"], (6, 5)), [2, 2], "bfloat16", part=np.s_[:2], fill_value=1.5)
+    add(
+        "fill-bfloat16",
+        values("bf-fill", SMALL["bfloat16"], (6, 5)),
+        [2, 2],
+        "bfloat16",
+        part=np.s_[:2],
+        fill_value=1.5,
+    )
     add("complex", values("ts-c", np.dtype("c8"), (6, 5)), [4, 4], "complex64", fill_value=[1.0, "NaN"], part=np.s_[:3])
     blosc = {"cname": "lz4", "clevel": 5, "shuffle": "bitshuffle", "typesize": 2, "blocksize": 0}
     little = {"name": "bytes", "configuration": {"endian": "little"}}
-    add("blosc", values("ts-blosc", np.dtype("i2"), (30, 40)), [16, 16], "int16", codecs=[little, {"name": "blosc", "configuration": blosc}])
+    add(
+        "blosc",
+        values("ts-blosc", np.dtype("i2"), (30, 40)),
+        [16, 16],
+        "int16",
+        codecs=[little, {"name": "blosc", "configuration": blosc}],
+    )
     add("scalar", np.array(7, "i4"), [], "int32")
 
     for name, dtype, order, compressor in (

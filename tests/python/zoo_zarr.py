@@ -20,9 +20,12 @@ from zarr.codecs import (
     TransposeCodec,
     ZstdCodec,
 )
+
 from zoo import Case, texts, values, zarr_name
 
-V3_DTYPES = "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+V3_DTYPES = (
+    "bool int8 int16 int32 int64 uint8 uint16 uint32 uint64 float16 float32 float64 complex64 complex128".split()
+)
 V3_DTYPES += ["datetime64[ms]", "datetime64[10us]", "timedelta64[ns]", "timedelta64[D]"]
 
 CODECS: dict[str, Any] = {
@@ -59,7 +62,9 @@ class Writer:
         self.folder, self.cases = folder, []  # type: ignore[var-annotated]
         zarr.open_group(folder / "zarr", mode="w")
 
-    def add(self, name: str, dense: np.ndarray, part: Any = Ellipsis, dtype_name: str | None = None, **options: Any) -> None:
+    def add(
+        self, name: str, dense: np.ndarray, part: Any = Ellipsis, dtype_name: str | None = None, **options: Any
+    ) -> None:
         """One array; only `part` of `dense` is written (None: nothing), the rest stays absent."""
         path = f"zarr/{name}"
         options.setdefault("chunks", tuple(max(1, -(-n * 2 // 5)) for n in dense.shape))
@@ -108,7 +113,12 @@ def _codecs(w: Writer) -> None:
         dense = values(name, np.dtype("int32" if "gzip" in name else "float32"), (8, 13, 5))
         w.add(f"codec-{name}", dense, chunks=(3, 5, 4), compressors=codec, dimension_names=("t", "y", "x"))
     for name, order in (("reverse", (2, 1, 0)), ("swap", (1, 0, 2))):
-        w.add(f"transpose-{name}", values(name, np.dtype("uint16"), (6, 7, 5)), chunks=(4, 3, 2), filters=TransposeCodec(order=order))
+        w.add(
+            f"transpose-{name}",
+            values(name, np.dtype("uint16"), (6, 7, 5)),
+            chunks=(4, 3, 2),
+            filters=TransposeCodec(order=order),
+        )
     both = [TransposeCodec(order=(1, 2, 0)), TransposeCodec(order=(2, 1, 0))]
     w.add("transpose-twice", values("twice", np.dtype("int16"), (6, 7, 5)), chunks=(4, 3, 2), filters=both)
 
@@ -131,9 +141,27 @@ def _shards(w: Writer) -> None:
         codecs=[ShardingCodec(chunk_shape=(1, 3, 2, 3), codecs=inner, index_location="start")],
     )
     w.add("shard-nested", dense, chunks=(4, 12, 8, 3), serializer=nested, compressors=None, filters=None)
-    w.add("shard-nested-absent", dense, part=np.s_[:1, 3:7], chunks=(4, 12, 8, 3), serializer=nested, compressors=None, filters=None, fill_value=200)
-    turned = ShardingCodec(chunk_shape=(5, 4), codecs=[TransposeCodec(order=(1, 0)), BytesCodec(endian="big"), GzipCodec()])
-    w.add("shard-transposed", values("turned", np.dtype("int32"), (17, 11)), chunks=(10, 8), serializer=turned, compressors=None, filters=None)
+    w.add(
+        "shard-nested-absent",
+        dense,
+        part=np.s_[:1, 3:7],
+        chunks=(4, 12, 8, 3),
+        serializer=nested,
+        compressors=None,
+        filters=None,
+        fill_value=200,
+    )
+    turned = ShardingCodec(
+        chunk_shape=(5, 4), codecs=[TransposeCodec(order=(1, 0)), BytesCodec(endian="big"), GzipCodec()]
+    )
+    w.add(
+        "shard-transposed",
+        values("turned", np.dtype("int32"), (17, 11)),
+        chunks=(10, 8),
+        serializer=turned,
+        compressors=None,
+        filters=None,
+    )
 
 
 def _shapes_and_fills(w: Writer) -> None:
@@ -149,9 +177,18 @@ def _shapes_and_fills(w: Writer) -> None:
     w.add("zero-length", np.zeros((0, 4), "i4"), chunks=(1, 2), dimension_names=("a", "b"))
     w.add("zero-length-inside", np.zeros((3, 0, 2), "f4"), chunks=(2, 1, 2))
     w.add("long-thin", values("long", np.dtype("i2"), (10007,)), chunks=(97,), shards=(97 * 13,))
-    w.add("five-d", values("five", np.dtype("u1"), (3, 4, 5, 6, 3)), chunks=(2, 3, 2, 4, 3), dimension_names=("sample", "time", "y", "x", "channel"))
+    w.add(
+        "five-d",
+        values("five", np.dtype("u1"), (3, 4, 5, 6, 3)),
+        chunks=(2, 3, 2, 4, 3),
+        dimension_names=("sample", "time", "y", "x", "channel"),
+    )
     w.add("v2-keys", values("v2-keys", np.dtype("i4"), (9, 7)), chunk_key_encoding={"name": "v2", "separator": "."})
-    w.add("dotted-keys", values("dotted", np.dtype("i4"), (9, 7)), chunk_key_encoding={"name": "default", "separator": "."})
+    w.add(
+        "dotted-keys",
+        values("dotted", np.dtype("i4"), (9, 7)),
+        chunk_key_encoding={"name": "default", "separator": "."},
+    )
     w.add("names partly%/größe x", values("odd", np.dtype("i4"), (4, 5)), dimension_names=(None, "x"))
     w.add("names-twice", values("names-twice", np.dtype("i4"), (4, 5)), dimension_names=("x", "x"))
 
@@ -171,7 +208,13 @@ def _version_2(w: Writer) -> None:
             chunk_key_encoding={"name": "v2", "separator": separator},
         )
     v2 = {"zarr_format": 2, "chunks": (4, 3)}
-    w.add("v2-shuffle", values("v2-shuffle", np.dtype("i4"), (9, 7)), filters=[numcodecs.Shuffle(4)], compressors=numcodecs.Zlib(1), **v2)
+    w.add(
+        "v2-shuffle",
+        values("v2-shuffle", np.dtype("i4"), (9, 7)),
+        filters=[numcodecs.Shuffle(4)],
+        compressors=numcodecs.Zlib(1),
+        **v2,
+    )
     w.add("v2-absent", values("v2-absent", np.dtype("f4"), (9, 7)), part=np.s_[:2], fill_value=float("nan"), **v2)
     w.add("v2-datetime", values("v2-datetime", np.dtype("<M8[s]"), (9, 7)), **v2)
     w.add("v2-bool-f", values("v2-bool", np.dtype(bool), (9, 7)), order="F", **v2)
