@@ -54,7 +54,7 @@ class Seaweed:
 
     def __enter__(self) -> Seaweed:
         try:
-            for attempt in range(3):
+            for _ in range(3):
                 self._start()
                 if self._ready():
                     return self
