@@ -296,6 +296,14 @@ def nested_shards(depth: int) -> str:
     return head * depth + '[{"name":"bytes"}]' + "}}]" * depth
 
 
+def test_an_unknown_codec_is_named_before_any_chunk_is_read(served: Gateway, folder: Path) -> None:
+    save(folder, "lzma", noise((4, 4), "uint8"), zarr_format=2, compressors=numcodecs.LZMA(preset=1))
+    (folder / "lzma/0.0").write_bytes(b"broken")
+    for params in ({"slice": ""}, {"slice": "0:0"}, {"slice": "", "explain": ""}):
+        got = served.get("/data/lzma", **params)
+        assert (got.status_code, error_code(got)) == (501, "UnsupportedCodec") and "lzma" in got.text
+
+
 @pytest.mark.parametrize("name", ["structured", "object"])
 def test_pickles_and_structured_types_are_never_opened(served: Gateway, folder: Path, name: str) -> None:
     dense = np.zeros(3, [("a", "i4"), ("b", "f4")]) if name == "structured" else np.array([{}, 1, "x"], dtype=object)

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import random
 
 import numpy as np
 import pytest
 
+import wire
+import zoo
 from oracle import ALL, Dots, Index, Many, Refused, Selection, Span, answer, answer_names, random_selection, same, spell
 
 CUBE = np.arange(5 * 4 * 3).reshape(5, 4, 3)
@@ -104,3 +107,24 @@ def test_same_tells_signed_zeros_apart_and_nans_together() -> None:
     assert not same(np.array([1], "i4"), np.array([1], "i8"))
     assert same(np.array([1], ">i4"), np.array([1], "<i4"))
     assert not same(np.array([1 + 0j, np.nan]), np.array([2 + 0j, np.nan]))
+
+
+def test_bodies_are_read_back_into_every_type() -> None:
+    """`wire` and `same` on types that numpy lacks, and json by its own rules."""
+    for name, dtype in zoo.SMALL.items():
+        dense = zoo.values(name, dtype, (3, 4))
+        assert same(dense, dense.copy()) and not same(dense, np.roll(dense, 1))
+        assert same(wire.from_raw(dense.tobytes(), dtype, (3, 4)), dense)
+        text = json.dumps(dense.astype(int if "int" in name else float).tolist()).replace("Infinity", '"Infinity"')
+        assert same(wire.from_json(text.replace('-"Inf', '"-Inf').encode(), dtype, (3, 4)), dense), name
+    times = zoo.values("t", np.dtype("M8[ms]"), (4,))
+    text = json.dumps([None if np.isnat(t) else int(t.astype("i8")) for t in times])
+    assert same(wire.from_json(text.encode(), times.dtype, (4,)), times)
+    got = wire.from_json(b'[[1,"NaN"],["-Infinity",-0.0]]', np.dtype("c8"), (2,))
+    assert same(got, np.array([complex(1, np.nan), complex(-np.inf, -0.0)], "c8"))
+    with pytest.raises(AssertionError):
+        wire.from_json(b"[NaN]", np.dtype("f4"), (1,))
+    with pytest.raises(AssertionError):
+        wire.from_json(b"[1,2]", np.dtype("i4"), (3,))
+    with pytest.raises(AssertionError):
+        wire.from_json(b"[1.0]", np.dtype("i4"), (1,))

@@ -102,6 +102,9 @@ def from_json(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarra
 
 
 def _scalar(value: object, dtype: np.dtype) -> object:
+    if dtype.kind == "V" and dtype.name not in SMALL:
+        assert isinstance(value, str)
+        return np.void(base64.b64decode(value))
     real = {"NaN": np.nan, "Infinity": np.inf, "-Infinity": -np.inf}
     if dtype.kind == "c":
         assert isinstance(value, list) and len(value) == 2

@@ -10,6 +10,7 @@ from typing import Any
 import numcodecs
 import numpy as np
 import zarr
+import zarr.codecs.numcodecs as zn
 import zarr.dtype
 from zarr.codecs import (
     BloscCodec,
@@ -85,6 +86,7 @@ def build(folder: Path) -> list[Case]:
         w = Writer(folder)
         _dtypes(w)
         _codecs(w)
+        _numcodecs(w)
         _shards(w)
         _shapes_and_fills(w)
         _version_2(w)
@@ -103,6 +105,8 @@ def _dtypes(w: Writer) -> None:
     w.add("string-2d", texts("string-2d", (4, 6)), dtype=str, dtype_name="string", dimension_names=("a", "b"))
     for dtype in ("<U4", "S4"):
         w.add(f"fixed-{dtype[-2:]}", values(dtype, np.dtype(dtype), (5, 4)), dimension_names=("a", "b"))
+    raw = values("raw", np.dtype("u4"), (5, 4)).view("V4")
+    w.add("raw-bytes", raw, dtype_name="r32")
     blobs = np.empty(9, dtype=object)
     blobs[:] = [b"", b"a", b"\x00\xff", b"wick" * 50, b"%", b"\n", b"z", b"", b"last"]
     w.add("blobs", blobs, dtype=zarr.dtype.VariableLengthBytes(), dtype_name="bytes")
@@ -121,6 +125,28 @@ def _codecs(w: Writer) -> None:
         )
     both = [TransposeCodec(order=(1, 2, 0)), TransposeCodec(order=(2, 1, 0))]
     w.add("transpose-twice", values("twice", np.dtype("int16"), (6, 7, 5)), chunks=(4, 3, 2), filters=both)
+
+
+def _numcodecs(w: Writer) -> None:
+    """The codecs of numcodecs in Zarr v3, under the names that zarr-python gives them."""
+    dense = values("numcodecs", np.dtype("int32"), (9, 7))
+    coders: dict[str, Any] = {
+        "lz4": zn.LZ4(),
+        "zlib": zn.Zlib(level=1),
+        "bz2": zn.BZ2(level=1),
+        "crc32": zn.CRC32(),
+        "adler32": zn.Adler32(),
+        "fletcher32": zn.Fletcher32(),
+        "shuffle-zstd": [zn.Shuffle(elementsize=4), ZstdCodec()],
+    }
+    for name, coder in coders.items():
+        w.add(f"numcodecs-{name}", dense, compressors=coder)
+    w.add("numcodecs-delta", dense, filters=zn.Delta(dtype="<i4"), compressors=GzipCodec())
+    w.add("numcodecs-packbits", values("packed", np.dtype(bool), (9, 7)), filters=zn.PackBits(), compressors=None)
+    hundredths = np.round(values("hundredths", np.dtype("f8"), (9, 7)).clip(-99, 99).astype("f8"), 2)
+    hundredths[~np.isfinite(hundredths)] = 0.5
+    scaled = zn.FixedScaleOffset(offset=0, scale=100, dtype="<f8", astype="<i4")
+    w.add("numcodecs-scaled", hundredths, filters=scaled)
 
 
 def _shards(w: Writer) -> None:
@@ -215,6 +241,8 @@ def _version_2(w: Writer) -> None:
         compressors=numcodecs.Zlib(1),
         **v2,
     )
+    delta = [numcodecs.Delta("<i4"), numcodecs.Shuffle(4)]
+    w.add("v2-delta", values("v2-delta", np.dtype("i4"), (9, 7)), filters=delta, compressors=numcodecs.LZ4(), **v2)
     w.add("v2-absent", values("v2-absent", np.dtype("f4"), (9, 7)), part=np.s_[:2], fill_value=float("nan"), **v2)
     w.add("v2-datetime", values("v2-datetime", np.dtype("<M8[s]"), (9, 7)), **v2)
     w.add("v2-bool-f", values("v2-bool", np.dtype(bool), (9, 7)), order="F", **v2)
@@ -222,5 +250,5 @@ def _version_2(w: Writer) -> None:
     named = {"attributes": {"_ARRAY_DIMENSIONS": ["lat", "lon"]}}
     w.add("v2-named", values("v2-named", np.dtype("u2"), (9, 7)), **named, **v2)
     w.cases[-1].names = ["lat", "lon"]
-    w.add("v2-fixed-U3", values("v2-U3", np.dtype("<U4"), (5, 4)), **v2)
+    w.add("v2-fixed-U4", values("v2-U4", np.dtype("<U4"), (5, 4)), **v2)
     w.add("v2-string", texts("v2-string", (7,)), dtype=str, dtype_name="string", zarr_format=2, chunks=(3,))
