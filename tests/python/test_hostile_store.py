@@ -197,12 +197,11 @@ def test_a_body_that_fails_halfway_is_aborted_over_http_1(started: Started) -> N
     fake.faults["plain.bin"] = "truncated"
     with pytest.raises((requests.exceptions.ChunkedEncodingError, requests.exceptions.ConnectionError)):
         served.get("/data/plain.bin")
-    try:
-        got = served.get("/data/big.zarr", slice="", format="raw")
-    except (requests.exceptions.ChunkedEncodingError, requests.exceptions.ConnectionError):
-        pass  # headers were out
-    else:
-        assert (got.status_code, error_code(got)) == (502, "UpstreamError")
+    with pytest.raises((requests.exceptions.ChunkedEncodingError, requests.exceptions.ConnectionError)):
+        served.get("/data/big.zarr", slice="", format="raw")
+    # What fails before the headers has a status of its own.
+    got = served.get("/data/big.zarr", slice="-1", format="raw")
+    assert (got.status_code, error_code(got)) == (502, "UpstreamError")
     assert served.get("/-/health").status_code == 200
 
 
@@ -215,12 +214,8 @@ def test_a_body_that_fails_halfway_is_reset_over_http_2(started: Started) -> Non
     with httpx.Client(http1=False, http2=True, trust_env=False, timeout=60) as client:
         with pytest.raises(httpx.RemoteProtocolError, match="StreamReset"):
             client.get(served.url + "/data/plain.bin")
-        try:
-            got = client.get(served.url + "/data/big.zarr", params={"slice": "", "format": "raw"})
-        except httpx.RemoteProtocolError as error:
-            assert "StreamReset" in str(error)
-        else:
-            assert got.status_code == 502
+        with pytest.raises(httpx.RemoteProtocolError, match="StreamReset"):
+            client.get(served.url + "/data/big.zarr", params={"slice": "", "format": "raw"})
         # One stream was reset; the connection lives.
         assert client.get(served.url + "/-/health").status_code == 200
 

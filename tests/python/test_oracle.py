@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import zlib
 
 import numpy as np
 import pytest
@@ -128,3 +129,22 @@ def test_bodies_are_read_back_into_every_type() -> None:
         wire.from_json(b"[1,2]", np.dtype("i4"), (3,))
     with pytest.raises(AssertionError):
         wire.from_json(b"[1.0]", np.dtype("i4"), (1,))
+
+
+def test_pngs_of_16_bits_are_read_at_their_depth() -> None:
+    """No Python package at hand writes them in colour, so the file is made here, with each filter once."""
+    pixels = zoo.values("png", np.dtype("u2"), (5, 4, 3))
+    raw = pixels.astype(">u2").reshape(5, -1).view("u1").astype(int)
+    lines = b""
+    for y, row in enumerate(raw):
+        up = raw[y - 1] if y else np.zeros_like(row)
+        left, corner = (np.concatenate([np.zeros(6, int), r[:-6]]) for r in (row, up))
+        guess = [wire._predicted(y, *(int(v) for v in values)) for values in zip(left, up, corner, strict=True)]
+        lines += bytes([y]) + ((row - guess) % 256).astype("u1").tobytes()
+
+    def chunk(kind: bytes, data: bytes) -> bytes:
+        return len(data).to_bytes(4, "big") + kind + data + zlib.crc32(kind + data).to_bytes(4, "big")
+
+    head = (4).to_bytes(4, "big") + (5).to_bytes(4, "big") + bytes([16, 2, 0, 0, 0])
+    body = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(lines)) + chunk(b"IEND", b"")
+    assert np.array_equal(wire.from_png(body, pixels.dtype, (5, 4, 3)), pixels)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import json
+import zlib
 
 import numpy as np
 from PIL import Image
@@ -42,8 +43,10 @@ def formats(dtype: np.dtype) -> list[str]:
 
 def png_possible(dtype: np.dtype, shape: tuple[int, ...]) -> bool:
     """Whether an answer is an image."""
+    # PNG has one bit a pixel in grayscale alone.
+    channels = (1,) if np.dtype(dtype).kind == "b" else (1, 3, 4)
     good = np.dtype(dtype).kind == "b" or np.dtype(dtype) in (np.uint8, np.uint16)
-    return good and (len(shape) == 2 or (len(shape) == 3 and shape[2] in (1, 3, 4))) and 0 not in shape
+    return good and (len(shape) == 2 or (len(shape) == 3 and shape[2] in channels)) and 0 not in shape
 
 
 def from_npy(body: bytes) -> np.ndarray:
@@ -132,8 +135,46 @@ def json_scalar(value: object) -> object:
 
 def from_png(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
     """The pixels, as they are; bool as 0 and the largest value."""
-    image = Image.open(io.BytesIO(body))
-    pixels = np.asarray(image)
+    if np.dtype(dtype) == np.uint16 and len(shape) == 3:
+        return _png_of_16_bits(body).reshape(shape)
+    pixels = np.asarray(Image.open(io.BytesIO(body)))
     if np.dtype(dtype).kind == "b":
         pixels = pixels.astype(bool)
+    assert pixels.dtype.itemsize >= np.dtype(dtype).itemsize, "fewer bits than the elements have"
     return pixels.astype(dtype).reshape(shape)
+
+
+def _png_of_16_bits(body: bytes) -> np.ndarray:
+    """Pillow reads colours of 16 bits as 8: this reads them by the specification of PNG."""
+    assert body[:8] == b"\x89PNG\r\n\x1a\n"
+    at, data, head = 8, b"", b""
+    while at < len(body):
+        length = int.from_bytes(body[at : at + 4], "big")
+        kind, chunk = body[at + 4 : at + 8], body[at + 8 : at + 8 + length]
+        assert zlib.crc32(kind + chunk) == int.from_bytes(body[at + 8 + length : at + 12 + length], "big")
+        head, data = (chunk if kind == b"IHDR" else head), (data + chunk if kind == b"IDAT" else data)
+        at += 12 + length
+    width, height = int.from_bytes(head[:4], "big"), int.from_bytes(head[4:8], "big")
+    channels = {0: 1, 2: 3, 6: 4}[head[9]]
+    assert head[8] == 16 and head[12] == 0
+    size, stride = 2 * channels, 2 * channels * width
+    lines = zlib.decompress(data)
+    before, rows = bytearray(stride), []
+    for y in range(height):
+        line = bytearray(lines[y * (stride + 1) + 1 : (y + 1) * (stride + 1)])
+        method = lines[y * (stride + 1)]
+        for i in range(stride):
+            left, up = (line[i - size] if i >= size else 0), before[i]
+            corner = before[i - size] if i >= size else 0
+            line[i] = (line[i] + _predicted(method, left, up, corner)) & 255
+        rows.append(bytes(line))
+        before = line
+    return np.frombuffer(b"".join(rows), ">u2").reshape(height, width, channels).astype("<u2")
+
+
+def _predicted(method: int, left: int, up: int, corner: int) -> int:
+    """The filters of PNG: none, sub, up, average, Paeth."""
+    if method == 4:
+        guess = left + up - corner
+        return min((left, up, corner), key=lambda v: abs(guess - v))
+    return (0, left, up, (left + up) // 2)[method]
