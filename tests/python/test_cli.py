@@ -18,7 +18,8 @@ import zarr
 
 from arrays import CHECKED, noise, npy, save
 from conftest import GatewayMaker, Upstream
-from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, Server, binary, local_store
+from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Server, binary, local_store, wait_until
+from sigv4 import signed
 
 
 def w4dx(*arguments: str, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -147,8 +148,6 @@ def test_serve_without_a_configuration_says_so(tmp_path: Path) -> None:
 def test_flags_and_environment_override_the_file(tmp_path: Path, gateway: GatewayMaker, stored: Path) -> None:
     config = Config(stores={"disk": local_store(stored)}, buckets={"data": Bucket("disk", anonymous=None)}, keys=[])
     (tmp_path / "w4dx.toml").write_text(config.text().replace('"127.0.0.1:0"', '"127.0.0.1:1"'))
-    from sigv4 import signed
-
     keys = {"W4DX_ACCESS_KEY": ACCESS_KEY, "W4DX_SECRET_KEY": SECRET_KEY}
     with Server(["serve", "--config", "w4dx.toml", "--listen", "127.0.0.1:0"], tmp_path, keys) as served:
         url, headers = signed("GET", served.url, "/data/a.npy", [("slice", "0")], ACCESS_KEY, SECRET_KEY)
@@ -210,27 +209,22 @@ def test_the_demonstration_opens_in_zarr_python(demo: Path) -> None:
 
 
 def test_the_keys_of_the_demonstration(demo: Path) -> None:
-    from sigv4 import signed
-
     with start_demo(demo, "--access-key", "DEMOKEY", "--secret-key", "demo-secret") as served:
-        url, headers = signed("PUT", served.url, "/demo/mine", [], "DEMOKEY", "demo-secret")
-        assert served.session.put(url, headers=headers, data=b"x").status_code == 200
+
+        def ask(method: str, body: bytes | None = None) -> int:
+            url, headers = signed(method, served.url, "/demo/mine", [], "DEMOKEY", "demo-secret")
+            return served.session.request(method, url, headers=headers, data=body).status_code
+
+        assert ask("PUT", b"x") == 200
         assert served.get("/demo/mine").content == b"x"
         assert served.request("PUT", "/demo/other", data=b"x").status_code == 403
-        assert (
-            served.session.delete(
-                *[signed("DELETE", served.url, "/demo/mine", [], "DEMOKEY", "demo-secret")[0]],
-                headers=signed("DELETE", served.url, "/demo/mine", [], "DEMOKEY", "demo-secret")[1],
-            ).status_code
-            == 204
-        )
+        assert ask("DELETE") == 204
 
 
 def printed_examples(served: Server) -> list[str]:
     """The commands that the demonstration prints, as a user would paste them."""
-    seconds = time.monotonic() + 5
-    while time.monotonic() < seconds and not any("aws " in line for line in served.log_text().splitlines()):
-        time.sleep(0.02)
+    said = lambda: all(tool in served.log_text() for tool in ("curl ", "aws ", "python", "/-/docs"))  # noqa: E731
+    wait_until(said, 5, "the examples are printed")
     text = re.sub(r"\x1b\[[0-9;]*m", "", served.log_text())
     commands, joined = [], ""
     for line in text.splitlines():
@@ -277,6 +271,3 @@ def test_an_interrupted_first_start_is_finished_by_the_next(tmp_path: Path) -> N
     with start_demo(tmp_path) as served:
         assert served.get("/demo/clips.zarr/video", slice="-1,-1", format="raw").status_code == 200
         assert served.get("/demo/weights.safetensors", describe="").status_code == 200
-
-
-assert Gateway  # the fixture's type, named in annotations above

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 from pathlib import Path
-from urllib.parse import quote
+from urllib.parse import quote, unquote
 
 import numpy as np
 import pytest
@@ -15,6 +15,7 @@ import pytest
 from arrays import CHECKED, noise, npy, save
 from conftest import GatewayMaker, Upstream
 from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, local_store
+from sigv4 import signed
 
 BIG = (30, 1024, 1024)
 """30 MiB: the clients HEAD, then read ranges in parallel."""
@@ -235,10 +236,6 @@ def test_obstore(served: Gateway, dense: np.ndarray, tmp_path: Path) -> None:
 
 def signed_get(served: Gateway, path: str) -> bytes:
     """A signed GET of an encoded path."""
-    from urllib.parse import unquote
-
-    from sigv4 import signed
-
     url, headers = signed("GET", served.url, unquote(path), [], ACCESS_KEY, SECRET_KEY)
     got = served.session.get(url, headers=headers)
     assert got.status_code == 200, got.text[:500]

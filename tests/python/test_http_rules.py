@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -308,8 +309,6 @@ def test_describe(served: Gateway) -> None:
 def test_keys_with_odd_names(served: Gateway, folder: Path) -> None:
     odd = "spaced name/größe+plus/100%/a&b=c?.npy"
     dense = npy(folder, odd, noise((3, 4), "int32"))
-    from urllib.parse import quote
-
     got = served.request("GET", "/data/" + quote(odd), params={"slice": "1:", "format": "raw"})
     assert got.status_code == 200, got.text
     assert np.array_equal(wire.from_raw(got.content, dense.dtype, (2, 4)), dense[1:])

@@ -16,7 +16,8 @@ import pytest
 import wire
 from arrays import CHECKED, noise, save
 from conftest import SEED, GatewayMaker, Upstream
-from gateway import Bucket, Config, Gateway, wait_until
+from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, wait_until
+from sigv4 import signed
 
 SHAPE, SHARD, CHUNK = (6, 16, 256, 256, 3), (1, 16, 256, 256, 3), (1, 4, 64, 64, 3)
 CROP = (8, 112, 112)
@@ -226,8 +227,6 @@ def test_a_write_through_the_gateway_is_seen_at_once(folder_gateway: Callable[..
     served, folder = folder_gateway(freshness="3600s")
     save(folder, "a.zarr", noise((8, 8), "int32"), chunks=(4, 8), compressors=CHECKED)
     scratch = folder.parent / "scratch"
-    from gateway import ACCESS_KEY, SECRET_KEY
-    from sigv4 import signed
 
     def write(method: str, key: str, body: bytes | None = None) -> None:
         url, headers = signed(method, served.url, f"/data/{key}", [], ACCESS_KEY, SECRET_KEY)

