@@ -45,7 +45,7 @@ def served(folder: Path, module_gateway: GatewayMaker) -> Gateway:
             keys=[
                 key(FULL),
                 key(NARROW, read=["shut/public/", "shut/g.zarr/video/"], write=["shut/public/in/"]),
-                key(READER, read=["shut"], write=["nothing/"]),
+                key(READER, read=["shut"]),
             ],
         )
     )
