@@ -26,9 +26,9 @@
 mod build;
 mod error;
 mod file;
+mod settings;
 #[cfg(test)]
 mod tests;
-mod settings;
 mod units;
 
 use std::collections::BTreeMap;
