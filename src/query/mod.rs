@@ -1,1 +1,3 @@
 //! What was asked: parameters and selections. Pure.
+
+pub mod parameters;

@@ -1,1 +1,5 @@
-fn main() {}
+mod s3_guards;
+mod s3_lists;
+mod s3_reads;
+mod s3_support;
+mod s3_writes;
