@@ -27,6 +27,7 @@ mod build;
 mod error;
 mod file;
 mod settings;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod units;

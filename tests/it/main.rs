@@ -6,3 +6,4 @@ mod s3_lists;
 mod s3_reads;
 mod s3_support;
 mod s3_writes;
+mod store_contract;

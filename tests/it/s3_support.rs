@@ -13,7 +13,8 @@ use futures::StreamExt as _;
 
 pub(crate) use aws_sigv4::http_request::SignableBody;
 use wicker4dx::auth::{Key, Policy, Scope};
-use wicker4dx::http::Gateway;
+use wicker4dx::http::{Gateway, GatewaySettings};
+use wicker4dx::metrics::Metrics;
 use wicker4dx::model::{ByteRange, Version};
 use wicker4dx::store::{
     AnonymousAccess, Bucket, Buckets, Fetched, Freshness, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions,
@@ -195,7 +196,7 @@ impl Drop for Served {
 
 /// The only place that builds a gateway for these tests.
 fn gateway(buckets: Buckets, policy: Policy) -> Arc<Gateway> {
-    Arc::new(Gateway { buckets, policy })
+    Gateway::new(buckets, policy, Metrics::new(), &GatewaySettings::default()).unwrap()
 }
 
 pub(crate) async fn serve() -> Served {
