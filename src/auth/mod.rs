@@ -1,4 +1,14 @@
 //! Who may do what. One policy object for S3 operations, slices, and every object read for a request.
+//!
+//! A principal without rights gets the same answer whether a bucket or key exists or not: rights are looked at
+//! before existence, and [`Policy::may_list`] decides whether an absence may be told. Deliberately absent: how a
+//! signature is verified (that is `s3`'s), and anything about HTTP.
+
+mod error;
+mod policy;
+
+pub use error::AuthError;
+pub use policy::{Key, Policy, Scope};
 
 use crate::store::Bucket;
 

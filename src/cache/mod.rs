@@ -1,1 +1,18 @@
-//! cache
+//! What is kept between requests: decoded chunks, shard indexes, object versions; and who is fetching what.
+//!
+//! The only module that names `moka`. Nothing here is the truth: every entry is tied to an object's version, and
+//! versions are trusted only for a bucket's freshness.
+
+mod bodies;
+mod chunks;
+mod flights;
+mod indexes;
+mod opened;
+mod versions;
+
+pub use bodies::BodyCache;
+pub use chunks::{ChunkCache, ChunkKey};
+pub use flights::{Claim, Flight, Flights};
+pub use indexes::{IndexCache, IndexKey};
+pub use opened::OpenedCache;
+pub use versions::{ObjectState, VersionCache, VersionEntry};

@@ -1,1 +1,14 @@
-//! fetch
+//! Runs a plan: cache → store → decode pool → tensor.
+//!
+//! However many requests want a chunk at once, it is read and decoded once. Every read carries the version that it was
+//! planned against. Decoding never runs on the runtime's own threads. An error goes to all who wait and is not kept.
+
+mod budget;
+mod error;
+mod fetcher;
+mod pool;
+
+pub use budget::{Budget, Reservation};
+pub use error::FetchError;
+pub use fetcher::{Fetched, Fetcher, FetcherSettings};
+pub use pool::DecodePool;

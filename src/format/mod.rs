@@ -4,8 +4,11 @@
 
 mod array_meta;
 pub mod codec;
+mod dense;
 mod error;
 pub mod npy;
+mod npy_header;
+mod numpy;
 pub mod safetensors;
 pub mod zarr;
 

@@ -7,10 +7,12 @@ mod dtype;
 mod extent;
 mod hyperslab;
 mod kind;
+mod secret;
 pub mod shape;
 
 pub use chunk::{ChunkCoord, ChunkData};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
 pub use extent::{ByteRange, Version};
 pub use hyperslab::{Axis, Hyperslab, Piece};
+pub use secret::Secret;
 pub use kind::{Details, ErrorKind, Fault};

@@ -1,1 +1,19 @@
-//! plan
+//! What to read: a hyperslab of an array, as chunks, extents and ranged reads.
+//!
+//! Pure: no I/O, no clock, no async. [`survey`] says which chunks and objects a hyperslab touches; the caller finds
+//! out where they are; [`ReadPlan::new`] ties both together. A plan is complete and inert: an executor looks nothing up.
+
+mod coalesce;
+mod error;
+mod explain;
+mod read_plan;
+mod runs;
+mod survey;
+
+pub use coalesce::{Read, coalesce};
+pub use error::{Limits, PlanError};
+pub use explain::explain;
+pub use read_plan::{Extent, Located, ObjectFacts, PlannedChunk, PlannedObject, ReadPlan};
+pub(crate) use read_plan::{beneath, join};
+pub use runs::{AxisChunk, Run, chunks_along};
+pub use survey::{Survey, SurveyedChunk, survey};

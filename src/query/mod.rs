@@ -1,1 +1,16 @@
-//! What was asked: parameters and selections. Pure.
+//! What was asked: parameters, their in-key form, and selections.
+//!
+//! Pure: no I/O, no clock, no async. `&str` → [`Request`] → [`Selection`] → [`crate::model::Hyperslab`]: each step
+//! is parsed once and passed on as proof. The contract is `openapi/w4dx.yaml`; HTTP is unknown here.
+
+mod error;
+mod grammar;
+pub mod parameters;
+mod request;
+mod resolve;
+mod selection;
+
+pub use error::QueryError;
+pub use request::{Request, What};
+pub use resolve::resolve;
+pub use selection::{Bound, Dim, OutOfBounds, Selection};

@@ -11,7 +11,10 @@ mod local;
 mod memory;
 mod metered;
 mod object_store_backend;
+mod prefixed;
+mod range;
 mod s3;
+mod upload_body;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -19,9 +22,16 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-pub use bucket::{AnonymousAccess, Bucket, Buckets, Freshness};
+pub use bucket::{AnonymousAccess, Bucket, Buckets, DefaultBuckets, Freshness};
 pub use error::StoreError;
+pub use faulty::{Call, Fault, FaultyStore};
 pub use listing::{ListPage, ListRequest};
+pub use local::LocalStore;
+pub use memory::memory_store;
+pub use metered::MeteredStore;
+pub use object_store_backend::{AzureSettings, GcsSettings, ObjectStoreBackend, azure_store, gcs_store};
+pub use prefixed::Prefixed;
+pub use s3::{S3Settings, S3Store};
 
 use crate::model::{ByteRange, Version};
 

@@ -1,6 +1,13 @@
 //! Chunks to answers: a dense tensor, and the strided copies that fill it.
 //!
-//! Pure: no I/O, no async.
+//! Pure: no I/O, no async. A copy never reads or writes outside its chunk or tensor: positions come from a plan
+//! whose arithmetic was checked, and slices check them again.
+
+mod assemble;
+mod place;
+
+pub use assemble::{AssembleError, assemble};
+pub use place::place;
 
 use crate::model::{ChunkData, DType};
 

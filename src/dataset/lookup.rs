@@ -1,0 +1,262 @@
+//! Objects and their versions: asked of the store once, trusted for the bucket's freshness.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Instant, SystemTime};
+
+use bytes::Bytes;
+use futures::FutureExt as _;
+
+use super::open::OpenedEntry;
+use super::{Array, DatasetError};
+use crate::cache::{Flights, IndexCache, ObjectState, OpenedCache, VersionCache, VersionEntry};
+use crate::model::{ByteRange, Version};
+use crate::store::{Bucket, Fetched, ObjectInfo, StoreError};
+
+/// Largest metadata document read.
+const DOCUMENT_BYTES: u64 = 8 << 20;
+
+/// Objects whose versions are remembered.
+const VERSIONS: u64 = 200_000;
+
+/// Paths whose parsed metadata is remembered.
+const OPENED: u64 = 10_000;
+
+/// An object that an answer depends on, in the version that the answer was made from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Source {
+    /// Its key within the bucket.
+    pub key: String,
+    /// Its state when it was looked up.
+    pub state: ObjectState,
+}
+
+/// What one request has found out so far. An object has one state in one answer, however long the answer takes and
+/// whatever becomes of the object meanwhile.
+#[derive(Debug, Default)]
+pub struct Snapshot(Mutex<HashMap<String, VersionEntry>>);
+
+impl Snapshot {
+    /// Nothing found out yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// What this request goes by for an object.
+    pub fn get(&self, key: &str) -> Option<VersionEntry> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+    }
+
+    /// Goes by `entry` from now on, unless the object has a state already; says which holds.
+    pub fn pin(&self, key: &str, entry: VersionEntry) -> VersionEntry {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(entry).clone()
+    }
+
+    /// When the oldest of the states was learned.
+    pub fn oldest(&self) -> Option<Instant> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().map(|entry| entry.checked).min()
+    }
+}
+
+/// Answers what a store was asked, shared by all who asked.
+type Answer<T> = Result<T, Arc<StoreError>>;
+type ObjectName = (Arc<str>, String);
+
+/// What is known of all buckets' arrays. Cheap to clone.
+#[derive(Debug, Clone)]
+pub struct Datasets {
+    pub(super) versions: VersionCache,
+    pub(super) opened: OpenedCache<Arc<OpenedEntry>>,
+    pub(super) indexes: IndexCache,
+    heads: Flights<ObjectName, Answer<VersionEntry>>,
+    reads: Flights<(ObjectName, RangeKey), Answer<(Instant, Option<Arc<Fetched>>)>>,
+}
+
+/// A range as part of a flight's identity, with the version that it is read at.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+struct RangeKey(ByteRange, Option<Version>);
+
+impl Datasets {
+    /// Knows nothing yet; keeps at most `index_bytes` of shard indexes.
+    pub fn new(index_bytes: u64) -> Self {
+        Self {
+            versions: VersionCache::new(VERSIONS),
+            opened: OpenedCache::new(OPENED),
+            indexes: IndexCache::new(index_bytes),
+            heads: Flights::default(),
+            reads: Flights::default(),
+        }
+    }
+
+    /// Forgets an object because it was written or removed through this gateway, or was found changed.
+    pub fn invalidate(&self, bucket: &Arc<str>, key: &str) {
+        self.versions.forget(bucket, key);
+        self.heads.forget(|name| name.0 == *bucket && name.1 == key);
+        self.reads.forget(|(name, _)| name.0 == *bucket && name.1 == key);
+    }
+
+    /// Forgets every object that an array's answers were made from.
+    pub fn invalidate_array(&self, array: &Array, objects: impl IntoIterator<Item = impl AsRef<str>>) {
+        for source in array.sources.iter() {
+            self.invalidate(&array.bucket.name, &source.key);
+        }
+        for key in objects {
+            self.invalidate(&array.bucket.name, key.as_ref());
+        }
+    }
+
+    /// What is known of an object without asking the store, if it may still be trusted.
+    pub(super) fn trusted(&self, bucket: &Bucket, key: &str, snapshot: &Snapshot) -> Option<VersionEntry> {
+        snapshot.get(key).or_else(|| {
+            let entry = self.versions.get(&bucket.name, key).filter(|entry| entry.is_fresh(bucket.freshness))?;
+            Some(snapshot.pin(key, entry))
+        })
+    }
+
+    /// A moment to give to [`Datasets::learn`]: take it before reading.
+    pub fn moment(&self) -> (u64, Instant) {
+        (self.versions.moment(), Instant::now())
+    }
+
+    /// Keeps what a chunk's read told of its object (`None`: there is none).
+    pub fn learn(
+        &self,
+        moment: (u64, Instant),
+        bucket: &Bucket,
+        key: &str,
+        info: Option<&ObjectInfo>,
+        snapshot: &Snapshot,
+    ) -> ObjectState {
+        let state = info.map_or(ObjectState::Absent, present);
+        self.versions.learn(moment.0, &bucket.name, key, state.clone(), moment.1);
+        snapshot.pin(key, VersionEntry { state, checked: moment.1 }).state
+    }
+
+    /// The state of an object: as trusted, else as the store says.
+    ///
+    /// # Errors
+    /// The store's, but for `NotFound`, which is the state `Absent`.
+    pub async fn state(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        snapshot: &Snapshot,
+    ) -> Result<VersionEntry, Arc<StoreError>> {
+        if let Some(entry) = self.trusted(bucket, key, snapshot) {
+            return Ok(entry);
+        }
+        let flight = self.heads.join(&(Arc::clone(&bucket.name), key.to_owned()), || {
+            let (this, bucket, key) = (self.clone(), bucket.clone(), key.to_owned());
+            async move {
+                let (moment, checked) = (this.versions.moment(), Instant::now());
+                let state = match bucket.store.head(&key).await {
+                    Ok(info) => present(&info),
+                    Err(StoreError::NotFound { .. }) => ObjectState::Absent,
+                    Err(error) => return Err(Arc::new(error)),
+                };
+                this.versions.learn(moment, &bucket.name, &key, state.clone(), checked);
+                Ok(VersionEntry { state, checked })
+            }
+            .boxed()
+        });
+        Ok(snapshot.pin(key, flight.await?))
+    }
+
+    /// Reads a part of an object, at `version` where one is given; `None` when there is no such object.
+    /// Learns the object's version.
+    pub(super) async fn read(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        range: ByteRange,
+        version: Option<Version>,
+        snapshot: &Snapshot,
+    ) -> Result<Option<Arc<Fetched>>, Arc<StoreError>> {
+        let name = ((Arc::clone(&bucket.name), key.to_owned()), RangeKey(range.clone(), version.clone()));
+        let flight = self.reads.join(&name, || {
+            let (this, bucket, key) = (self.clone(), bucket.clone(), key.to_owned());
+            async move {
+                let (moment, checked) = (this.versions.moment(), Instant::now());
+                match bucket.store.get(&key, range, version.as_ref()).await {
+                    Ok(fetched) => {
+                        let state = present(&fetched.info);
+                        this.versions.learn(moment, &bucket.name, &key, state, checked);
+                        Ok((checked, Some(Arc::new(fetched))))
+                    }
+                    Err(StoreError::NotFound { .. }) => {
+                        this.versions.learn(moment, &bucket.name, &key, ObjectState::Absent, checked);
+                        Ok((checked, None))
+                    }
+                    Err(error) => Err(Arc::new(error)),
+                }
+            }
+            .boxed()
+        });
+        let (checked, fetched) = flight.await?;
+        let state = fetched.as_ref().map_or(ObjectState::Absent, |fetched| present(&fetched.info));
+        let pinned = snapshot.pin(key, VersionEntry { state: state.clone(), checked });
+        // Another part of this request goes by another version: the answer would mix the two.
+        if pinned.state != state {
+            return Err(Arc::new(StoreError::Changed { key: key.to_owned() }));
+        }
+        Ok(fetched)
+    }
+
+    /// Reads a small document whole; `None` when there is none.
+    ///
+    /// # Errors
+    /// [`DatasetError::Format`] beyond the size of any sane document.
+    pub(super) async fn document(
+        &self,
+        bucket: &Bucket,
+        key: &str,
+        snapshot: &Snapshot,
+    ) -> Result<(Source, Option<Bytes>), DatasetError> {
+        if let Some(VersionEntry { state: ObjectState::Absent, .. }) = self.trusted(bucket, key, snapshot) {
+            return Ok((Source { key: key.to_owned(), state: ObjectState::Absent }, None));
+        }
+        // One byte more than is accepted, so that a longer document is told from one of exactly that length.
+        let range = ByteRange::Bounded(0..DOCUMENT_BYTES + 1);
+        match self.read(bucket, key, range, None, snapshot).await {
+            Ok(Some(fetched)) if fetched.info.size > DOCUMENT_BYTES => Err(DatasetError::Format {
+                key: key.to_owned(),
+                source: crate::format::FormatError::Malformed {
+                    document: "metadata",
+                    reason: format!("{} bytes, the limit is {DOCUMENT_BYTES}", fetched.info.size),
+                },
+            }),
+            Ok(Some(fetched)) => {
+                let got = fetched.bytes.len() as u64;
+                if got != fetched.info.size {
+                    return Err(DatasetError::Short { key: key.to_owned(), got, expected: fetched.info.size });
+                }
+                let state = present(&fetched.info);
+                Ok((Source { key: key.to_owned(), state }, Some(fetched.bytes.clone())))
+            }
+            Ok(None) => Ok((Source { key: key.to_owned(), state: ObjectState::Absent }, None)),
+            Err(error) => match *error {
+                // An empty document: there is no first byte to range over.
+                StoreError::RangeNotSatisfiable { .. } => {
+                    let entry = self.state(bucket, key, snapshot).await?;
+                    Ok((Source { key: key.to_owned(), state: entry.state }, Some(Bytes::new())))
+                }
+                _ => Err(error.into()),
+            },
+        }
+    }
+}
+
+/// The state that a store's description of an object amounts to.
+pub(crate) fn present(info: &ObjectInfo) -> ObjectState {
+    ObjectState::Present { version: info.version.clone(), size: info.size, last_modified: info.last_modified }
+}
+
+impl Source {
+    /// When the object was last written, if it exists.
+    pub fn last_modified(&self) -> Option<SystemTime> {
+        match &self.state {
+            ObjectState::Absent => None,
+            ObjectState::Present { last_modified, .. } => Some(*last_modified),
+        }
+    }
+}

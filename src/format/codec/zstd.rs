@@ -1,0 +1,38 @@
+//! Zstandard, into a buffer of the known size.
+
+use std::cell::RefCell;
+
+use bytes::Bytes;
+use zstd::bulk::Decompressor;
+
+use super::bytes_stage::{Expected, read_bounded};
+use super::error::CodecError;
+
+const CODEC: &str = "zstd";
+
+thread_local! {
+    // A context costs more to make than a small chunk to decode: a quarter of the time, measured on 48 KiB chunks.
+    static CONTEXT: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
+
+/// Decodes every frame in `stored`. The size that a frame's header claims is never allocated: the output
+/// buffer has the size that the chunk's shape demands.
+pub(super) fn decode(stored: &[u8], expected: Expected) -> Result<Bytes, CodecError> {
+    let fail = |e: std::io::Error| CodecError::invalid(CODEC, stored.len(), e);
+    match expected {
+        Expected::Exactly(len) => CONTEXT.with_borrow_mut(|slot| {
+            let context = match slot {
+                Some(context) => context,
+                None => slot.insert(Decompressor::new().map_err(fail)?),
+            };
+            let mut out = Vec::with_capacity(len);
+            context.decompress_to_buffer(stored, &mut out).map_err(fail)?;
+            expected.check(CODEC, stored.len(), out.len())?;
+            Ok(out.into())
+        }),
+        Expected::AtMost(_) => {
+            let reader = zstd::stream::read::Decoder::with_buffer(stored).map_err(fail)?;
+            read_bounded(CODEC, reader, stored.len(), expected)
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! The state that all requests share.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::auth::Policy;
+use crate::cache::{BodyCache, ChunkCache};
+use crate::dataset::Datasets;
+use crate::fetch::{Budget, DecodePool, Fetcher, FetcherSettings};
+use crate::metrics::Metrics;
+use crate::plan::Limits;
+use crate::store::Buckets;
+
+/// What a gateway is made with, beside buckets and keys.
+#[derive(Debug, Clone)]
+pub struct GatewaySettings {
+    /// What one request may ask for.
+    pub limits: Limits,
+    /// Elements of a JSON answer.
+    pub json_elements: u64,
+    /// Bytes of decoded chunks kept.
+    pub cache_bytes: u64,
+    /// Bytes of shard indexes kept.
+    pub index_cache_bytes: u64,
+    /// Bytes that all requests together may hold while they are answered.
+    pub inflight_bytes: u64,
+    /// How long a request waits for its part of these.
+    pub patience: Duration,
+    /// Threads that decode.
+    pub decode_threads: usize,
+    /// How plans are run.
+    pub fetch: FetcherSettings,
+}
+
+impl Default for GatewaySettings {
+    fn default() -> Self {
+        Self {
+            limits: Limits { result_bytes: 4 << 30, chunks: 1_000_000, chunk_bytes: 512 << 20 },
+            json_elements: 1_000_000,
+            cache_bytes: 1 << 30,
+            index_cache_bytes: 128 << 20,
+            inflight_bytes: 1 << 30,
+            patience: Duration::from_secs(20),
+            decode_threads: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
+            fetch: FetcherSettings { gap_bytes: 128 << 10, read_bytes: 16 << 20, store_concurrency: 64 },
+        }
+    }
+}
+
+/// The gateway: buckets, rights, and what is known of arrays.
+#[derive(Debug)]
+pub struct Gateway {
+    /// The buckets.
+    pub buckets: Buckets,
+    /// Who may do what.
+    pub policy: Policy,
+    /// What is counted.
+    pub metrics: Metrics,
+    /// Opened arrays and versions.
+    pub datasets: Datasets,
+    /// Runs plans.
+    pub fetcher: Fetcher,
+    /// What one request may ask for.
+    pub limits: Limits,
+    /// Elements of a JSON answer.
+    pub json_elements: u64,
+    /// Bodies built whole, kept briefly.
+    pub bodies: BodyCache,
+}
+
+impl Gateway {
+    /// A gateway in front of `buckets`.
+    ///
+    /// # Errors
+    /// When the operating system gives no threads.
+    pub fn new(
+        buckets: Buckets,
+        policy: Policy,
+        metrics: Metrics,
+        settings: &GatewaySettings,
+    ) -> std::io::Result<Arc<Self>> {
+        let cache = ChunkCache::new(settings.cache_bytes, metrics.clone());
+        let pool = DecodePool::new(settings.decode_threads)?;
+        let budget = Budget::new(settings.inflight_bytes, settings.patience, metrics.clone());
+        Ok(Arc::new(Self {
+            buckets,
+            policy,
+            datasets: Datasets::new(settings.index_cache_bytes),
+            fetcher: Fetcher::new(cache, pool, budget, settings.fetch, metrics.clone()),
+            metrics,
+            limits: settings.limits,
+            json_elements: settings.json_elements,
+            bodies: BodyCache::new(),
+        }))
+    }
+
+    /// Forgets what is known of an object, because it was written or removed through this gateway.
+    pub fn invalidate(&self, bucket: &str, key: &str) {
+        self.datasets.invalidate(&bucket.into(), key);
+    }
+}

@@ -1,0 +1,114 @@
+//! The headers of an array answer.
+
+use ::http::HeaderMap;
+use ::http::header::{self, HeaderName, HeaderValue};
+use std::time::SystemTime;
+
+use super::wire_time;
+use crate::auth::Principal;
+use crate::dataset::Array;
+use crate::model::DType;
+
+/// Names of ours that browsers may read. `server` lists them in Access-Control-Expose-Headers.
+pub const EXPOSED: &[&str] = &[
+    "x-w4dx-shape",
+    "x-w4dx-dims",
+    "x-w4dx-dtype",
+    "x-w4dx-source-etag",
+    "x-w4dx-protocol",
+    "x-request-id",
+    "x-amz-request-id",
+    "x-amz-meta-w4dx-shape",
+    "x-amz-meta-w4dx-dims",
+    "x-amz-meta-w4dx-dtype",
+    "etag",
+    "last-modified",
+    "content-length",
+    "content-range",
+    "accept-ranges",
+    "age",
+    "server-timing",
+];
+
+/// What describes the elements of an answer.
+pub(super) struct Elements<'a> {
+    pub(super) shape: &'a [u64],
+    pub(super) dims: &'a [Option<String>],
+    pub(super) dtype: &'a DType,
+}
+
+/// Adds the headers that say what the elements are, by our names and as object metadata, which boto3 shows.
+pub(super) fn describe_elements(headers: &mut HeaderMap, elements: &Elements<'_>) {
+    let shape = format!("{:?}", elements.shape).replace(' ', "");
+    let dims = serde_json::Value::from(elements.dims.to_vec());
+    set(headers, "x-w4dx-shape", &shape);
+    set(headers, "x-w4dx-dims", &ascii(&dims.to_string()));
+    set(headers, "x-w4dx-dtype", &elements.dtype.name());
+    set(headers, "x-amz-meta-w4dx-shape", &shape);
+    set(headers, "x-amz-meta-w4dx-dims", &ascii(&dims.to_string()));
+    set(headers, "x-amz-meta-w4dx-dtype", &elements.dtype.name());
+}
+
+/// Adds what is known of versions.
+pub(super) fn describe_version(
+    headers: &mut HeaderMap,
+    array: &Array,
+    etag: Option<&str>,
+    last_modified: SystemTime,
+    age_seconds: u64,
+    principal: &Principal,
+) {
+    if let Some(etag) = etag {
+        set(headers, "etag", &format!("\"{etag}\""));
+    }
+    set(headers, "last-modified", &httpdate::fmt_http_date(wire_time(last_modified)));
+    set(headers, "age", &age_seconds.to_string());
+    let version = array.sources.iter().find_map(|source| match &source.state {
+        crate::cache::ObjectState::Present { version, .. } => Some(version.as_str()),
+        crate::cache::ObjectState::Absent => None,
+    });
+    if let Some(version) = version {
+        set(headers, "x-w4dx-source-etag", &format!("\"{version}\""));
+    }
+    headers.insert(header::VARY, HeaderValue::from_static("Accept, Origin"));
+    headers.insert(header::ACCEPT_RANGES, HeaderValue::from_static("bytes"));
+    if matches!(principal, Principal::Key(_)) {
+        headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("private"));
+    }
+}
+
+/// Sets a header whose value is made by us. A value that no header can hold is left out.
+pub(super) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
+    if let Ok(value) = HeaderValue::from_str(value) {
+        headers.insert(HeaderName::from_static(name), value);
+    }
+}
+
+/// JSON in ASCII: every other character as `\uXXXX`, as JSON allows.
+fn ascii(json: &str) -> String {
+    let mut ascii = String::with_capacity(json.len());
+    for c in json.chars() {
+        if c.is_ascii() {
+            ascii.push(c);
+        } else {
+            let mut units = [0; 2];
+            for unit in c.encode_utf16(&mut units) {
+                ascii.push_str(&format!("\\u{unit:04x}"));
+            }
+        }
+    }
+    ascii
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn dimension_names_beyond_ascii_survive_as_escapes() {
+        let escaped = ascii("[\"größe\",\"𝑥\",null]");
+        assert!(escaped.is_ascii());
+        let back: Vec<Option<String>> = serde_json::from_str(&escaped).expect("JSON");
+        assert_eq!(back, [Some("größe".to_owned()), Some("𝑥".to_owned()), None]);
+    }
+}

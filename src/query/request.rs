@@ -1,0 +1,237 @@
+//! A whole request about an array: what is wanted of it, and which part.
+
+use percent_encoding::percent_decode_str;
+
+use super::grammar::{parse_dim, parse_slice};
+use super::parameters::{self, Parameters};
+use super::{OutOfBounds, QueryError, Selection};
+
+/// What is wanted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum What {
+    /// The elements.
+    Slice,
+    /// The description of the array or group.
+    Describe,
+    /// The plan for the elements, without reading them.
+    Explain,
+}
+
+/// The parameters of one request, parsed. Formats and fill values stay text: their meaning needs the array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Request {
+    /// The key that the parameters are about, without an in-key segment.
+    pub path: String,
+    /// `array`: a relative name below `path`, checked to stay below.
+    pub array: Option<String>,
+    /// What is wanted.
+    pub what: What,
+    /// Which part.
+    pub selection: Selection,
+    /// `fill`, as sent.
+    pub fill: Option<String>,
+    /// `expect_shape`: `None` entries match anything.
+    pub expect_shape: Option<Vec<Option<u64>>>,
+    /// `format`, or the in-key suffix, as sent.
+    pub format: Option<String>,
+    /// `limit`: arrays a page of `describe`.
+    pub limit: Option<usize>,
+    /// `token`: where a page of `describe` begins.
+    pub token: Option<String>,
+}
+
+impl Request {
+    /// Parses a request about `key` from its decoded query pairs.
+    ///
+    /// # Errors
+    /// [`QueryError`] for the first parameter at fault.
+    pub fn parse(key: &str, query: &[(String, String)], in_key_form: bool) -> Result<Self, QueryError> {
+        let Parameters { path, pairs, suffix } = parameters::collect(key, query, in_key_form)?;
+        let mut request = Self {
+            path,
+            array: None,
+            what: What::Slice,
+            selection: Selection::default(),
+            fill: None,
+            expect_shape: None,
+            format: suffix.map(str::to_owned),
+            limit: None,
+            token: None,
+        };
+        let (mut describe, mut explain) = (false, false);
+        for (name, value) in pairs {
+            let invalid = |reason: String, valid: &str| QueryError::InvalidValue {
+                parameter: name.to_owned(),
+                reason,
+                valid: Some(valid.to_owned()),
+            };
+            match name {
+                "slice" => request.selection.dims = parse_slice(&value)?,
+                "isel" => {
+                    let (dimension, dim) = value
+                        .split_once('=')
+                        .ok_or_else(|| invalid(format!("`{value}` has no `=`"), "NAME=DIM, such as time=0:16"))?;
+                    let dimension = percent_decode_str(dimension)
+                        .decode_utf8()
+                        .map_err(|_| invalid(format!("`{dimension}` is not UTF-8 once decoded"), "a UTF-8 name"))?;
+                    request.selection.named.push((dimension.into_owned(), parse_dim(dim)?));
+                }
+                "array" => {
+                    if value.split('/').any(|segment| matches!(segment, "" | "." | ".."))
+                        || value.contains(['\0', '\\'])
+                    {
+                        return Err(invalid(
+                            format!("`{value}` is not a relative name"),
+                            "a name below the path, without empty, `.` or `..` segments",
+                        ));
+                    }
+                    request.array = Some(value);
+                }
+                "oob" => {
+                    request.selection.oob = match value.as_str() {
+                        "clip" => OutOfBounds::Clip,
+                        "error" => OutOfBounds::Error,
+                        "fill" => OutOfBounds::Fill,
+                        _ => return Err(invalid(format!("`{value}` is none of them"), "clip, error, fill")),
+                    }
+                }
+                "fill" => request.fill = Some(value),
+                "keepdims" => request.selection.keepdims = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
+                "describe" => describe = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
+                "explain" => explain = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
+                "expect_shape" => {
+                    request.expect_shape = Some(expected_shape(&value).ok_or_else(|| {
+                        invalid(format!("`{value}` is not a shape"), "lengths or * joined by commas; [] for 0-d")
+                    })?);
+                }
+                "format" => request.format = Some(value),
+                "limit" => {
+                    let limit = value.parse().ok().filter(|n| (1..=1000).contains(n));
+                    request.limit = Some(limit.ok_or_else(|| invalid(format!("`{value}` is outside"), "1..=1000"))?);
+                }
+                "token" => request.token = Some(value),
+                other => return Err(QueryError::Reserved { name: other.to_owned() }),
+            }
+        }
+        request.what = match (describe, explain) {
+            (false, false) => What::Slice,
+            (true, false) => What::Describe,
+            (false, true) => What::Explain,
+            (true, true) => {
+                return Err(QueryError::InvalidValue {
+                    parameter: "explain".to_owned(),
+                    reason: "cannot be combined with `describe`".to_owned(),
+                    valid: None,
+                });
+            }
+        };
+        if request.fill.is_some() && request.selection.oob != OutOfBounds::Fill {
+            return Err(QueryError::InvalidValue {
+                parameter: "fill".to_owned(),
+                reason: "needs `oob=fill`".to_owned(),
+                valid: None,
+            });
+        }
+        if request.what != What::Describe && (request.limit.is_some() || request.token.is_some()) {
+            return Err(QueryError::InvalidValue {
+                parameter: if request.limit.is_some() { "limit" } else { "token" }.to_owned(),
+                reason: "needs `describe`".to_owned(),
+                valid: None,
+            });
+        }
+        Ok(request)
+    }
+
+    /// Checks `expect_shape` against the answer's shape.
+    ///
+    /// # Errors
+    /// [`QueryError::ShapeMismatch`].
+    pub fn check_shape(&self, answer: &[u64]) -> Result<(), QueryError> {
+        let Some(expected) = &self.expect_shape else { return Ok(()) };
+        let meets = expected.len() == answer.len()
+            && expected.iter().zip(answer).all(|(want, got)| want.is_none_or(|want| want == *got));
+        if meets {
+            return Ok(());
+        }
+        let expected: Vec<String> =
+            expected.iter().map(|want| want.map_or_else(|| "*".to_owned(), |n| n.to_string())).collect();
+        Err(QueryError::ShapeMismatch {
+            actual: format!("{answer:?}").replace(' ', ""),
+            expected: format!("[{}]", expected.join(",")),
+        })
+    }
+}
+
+/// A switch: on when given without a value.
+fn flag(value: &str) -> Option<bool> {
+    match value {
+        "" | "1" | "true" => Some(true),
+        "0" | "false" => Some(false),
+        _ => None,
+    }
+}
+
+fn not_a_flag(name: &str, value: &str) -> QueryError {
+    QueryError::InvalidValue {
+        parameter: name.to_owned(),
+        reason: format!("`{value}` is not a switch"),
+        valid: Some("1 or 0, or no value".to_owned()),
+    }
+}
+
+fn expected_shape(text: &str) -> Option<Vec<Option<u64>>> {
+    let text = text.trim();
+    let inner = text.strip_prefix('[').map_or(Some(text), |rest| rest.strip_suffix(']'))?;
+    if inner.trim().is_empty() {
+        // `[]` is the shape of a single element; an empty value is a mistake.
+        return text.starts_with('[').then(Vec::new);
+    }
+    inner
+        .split(',')
+        .map(|part| match part.trim() {
+            "*" => Some(None),
+            number => number.parse().ok().map(Some),
+        })
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn ask(query: &[(&str, &str)]) -> Result<Request, QueryError> {
+        let query: Vec<_> = query.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
+        Request::parse("a/b", &query, true)
+    }
+
+    #[test]
+    fn array_names_cannot_leave_the_path() {
+        for name in ["", ".", "..", "/x", "x/../y", "../../other/secret", "x//y", "x/"] {
+            assert!(matches!(ask(&[("array", name)]), Err(QueryError::InvalidValue { .. })), "{name}");
+        }
+        assert_eq!(ask(&[("array", "a/b..c")]).map(|r| r.array), Ok(Some("a/b..c".to_owned())));
+    }
+
+    #[test]
+    fn expected_shapes_match_by_length_and_star() {
+        let request = ask(&[("expect_shape", "16,256,*")]).expect("valid");
+        assert!(request.check_shape(&[16, 256, 9]).is_ok());
+        assert!(request.check_shape(&[16, 255, 9]).is_err());
+        assert!(request.check_shape(&[16, 256]).is_err());
+        assert!(ask(&[("expect_shape", "[]")]).expect("valid").check_shape(&[]).is_ok());
+        assert!(ask(&[("expect_shape", "")]).is_err());
+    }
+
+    #[test]
+    fn isel_splits_at_the_first_equals_sign() {
+        let request = ask(&[("isel", "a%3Db=0:2"), ("isel", "t=(1,2)")]).expect("valid");
+        let names: Vec<&str> = request.selection.named.iter().map(|(n, _)| n.as_str()).collect();
+        assert_eq!(names, ["a=b", "t"]);
+    }
+
+    #[test]
+    fn a_fill_value_without_oob_fill_is_a_mistake() {
+        assert!(ask(&[("fill", "1")]).is_err());
+        assert!(ask(&[("fill", "1"), ("oob", "fill")]).is_ok());
+    }
+}

@@ -1,0 +1,99 @@
+//! GET and HEAD of objects: slices and plain reads.
+
+use std::sync::Arc;
+
+use http::{Extensions, HeaderMap, Method, Uri};
+use s3s::route::S3Route;
+use s3s::{Body, S3Request, S3Response, S3Result};
+
+use super::access::principal;
+use super::edge::caller;
+use super::failure::{Failure, Rendered};
+use super::read::{self, Read};
+use super::target::{Domains, Place, Target, target};
+use crate::http::{Gateway, SliceRequest};
+use crate::query::parameters;
+
+/// Sub-resources of an object that a GET may name. s3s dispatches them to operations of their own.
+const SUB_RESOURCES: [&str; 7] = ["attributes", "acl", "legal-hold", "retention", "tagging", "torrent", "uploadId"];
+
+/// The route of object reads.
+pub(super) struct Reads {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) domains: Domains,
+}
+
+impl Reads {
+    fn is_slice(&self, bucket: &str, key: &str, pairs: &[(String, String)]) -> bool {
+        let in_key_form = self.gateway.buckets.get(bucket).is_none_or(|bucket| bucket.in_key_form);
+        parameters::concerns(key, pairs, in_key_form)
+    }
+}
+
+#[async_trait::async_trait]
+impl S3Route for Reads {
+    fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
+        if method != Method::GET && method != Method::HEAD {
+            return false;
+        }
+        let Ok(target) = target(&self.domains, uri, headers) else { return false };
+        let Place::Object { bucket, key } = &target.place else { return false };
+        // A sub-resource beside a slice parameter is the slice's to refuse; alone it is S3's.
+        let sub_resource = || target.pairs.iter().any(|(name, _)| SUB_RESOURCES.contains(&name.as_str()));
+        if method == Method::GET && sub_resource() && !self.is_slice(bucket, key, &target.pairs) {
+            return false;
+        }
+        extensions.insert(target);
+        true
+    }
+
+    /// Access is decided by whoever reads: on the resolved array for a slice, on the key for an object.
+    async fn check_access(&self, _: &mut S3Request<Body>) -> S3Result<()> {
+        Ok(())
+    }
+
+    async fn call(&self, mut request: S3Request<Body>) -> S3Result<S3Response<Body>> {
+        let caller = caller(&request.uri, &request.headers);
+        let principal = principal(request.credentials.as_ref());
+        let answer = match request.extensions.remove::<Target>() {
+            Some(Target { place: Place::Object { bucket, key }, pairs }) => {
+                if self.is_slice(&bucket, &key, &pairs) {
+                    let slice = SliceRequest {
+                        method: request.method,
+                        principal,
+                        bucket,
+                        key,
+                        pairs,
+                        headers: request.headers,
+                        request_id: caller.request_id,
+                    };
+                    crate::http::slice::answer(Arc::clone(&self.gateway), slice).await.map(Body::http_body_unsync)
+                } else {
+                    let read = Read {
+                        head: request.method == Method::HEAD,
+                        principal,
+                        bucket,
+                        key,
+                        pairs: &pairs,
+                        headers: &request.headers,
+                        request_id: &caller.request_id,
+                    };
+                    match read::answer(&self.gateway, &read).await {
+                        Ok(answer) => answer,
+                        Err(failure) => failure.into_answer(&caller),
+                    }
+                }
+            }
+            // `is_match` let only objects through.
+            Some(_) | None => {
+                Failure::kind(crate::model::ErrorKind::Internal, "the request lost its target").into_answer(&caller)
+            }
+        };
+        let (parts, body) = answer.into_parts();
+        let mut response = S3Response::with_status(body, parts.status);
+        response.headers = parts.headers;
+        response.extensions = parts.extensions;
+        response.extensions.insert(Rendered);
+        Ok(response)
+    }
+}
