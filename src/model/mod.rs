@@ -9,6 +9,7 @@ mod hyperslab;
 mod kind;
 mod secret;
 pub mod shape;
+pub mod small_float;
 
 pub use chunk::{ChunkCoord, ChunkData};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};

@@ -4,8 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use wicker4dx::model::{ByteRange, Version};
 use wicker4dx::model::Secret;
+use wicker4dx::model::{ByteRange, Version};
 use wicker4dx::store::{ListRequest, Prefixed, S3Settings, S3Store, Store, StoreError};
 
 use super::put;
