@@ -155,8 +155,8 @@ class Request:
         if self.format == "png":
             return wire.from_png(body, dtype, shape)
         name, tensor, metadata = wire.from_safetensors(body)
-        last = (self.case.array or self.case.path).rsplit("/", 1)[-1]
-        assert name == (last if self.case.array else last.removesuffix(".npy")), name
+        # A tensor of a file keeps its name there; others have that of their last segment.
+        assert name == (self.case.array or self.case.path.rsplit("/", 1)[-1].removesuffix(".npy"))
         assert metadata, "the dims belong in __metadata__"
         return tensor
 
