@@ -14,5 +14,5 @@ pub use chunk::{ChunkCoord, ChunkData};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
 pub use extent::{ByteRange, Version};
 pub use hyperslab::{Axis, Hyperslab, Piece};
-pub use secret::Secret;
 pub use kind::{Details, ErrorKind, Fault};
+pub use secret::Secret;

@@ -76,7 +76,9 @@ mod tests {
             let expected: Vec<f64> = expected.split(' ').map(|v| v.parse().expect("a number")).collect();
             let ours = values(name).expect("a known type");
             assert_eq!(expected.len(), 256);
-            for (code, (ours, expected)) in ours.iter().zip(&expected).enumerate() {
+            // Bytes with bits above the type's own are no codes of it; readers differ on them.
+            let codes = if name.starts_with("float4") { 16 } else if name.starts_with("float6") { 64 } else { 256 };
+            for (code, (ours, expected)) in ours.iter().zip(&expected).enumerate().take(codes) {
                 let same = ours.to_bits() == expected.to_bits() || ours.is_nan() && expected.is_nan();
                 assert!(same, "{name} {code:#04x}: {ours} is not {expected}");
             }
