@@ -85,8 +85,8 @@ def _span(span: Span, length: int, oob: str) -> range:
 def expanded(selection: Selection, names: list[str | None]) -> list[Dim]:
     """One entry per dimension: the ellipsis and the missing trailing dimensions written out."""
     dims = list(selection.dims or [])
-    # Text is judged before any shape is.
-    if any(isinstance(dim, Span) and dim.step == 0 for dim in [*dims, *selection.isel.values()]):
+    # What is wrong with the text itself comes before what is wrong with it on this array.
+    if any(isinstance(d, Span) and d.step == 0 for d in [*dims, *selection.isel.values()]):
         raise Refused("InvalidSelection")
     dots = [i for i, d in enumerate(dims) if isinstance(d, Dots)]
     if len(dots) > 1 or len(dims) - len(dots) > len(names):

@@ -155,10 +155,8 @@ class Request:
         if self.format == "png":
             return wire.from_png(body, dtype, shape)
         name, tensor, metadata = wire.from_safetensors(body)
-        # A tensor of a file keeps its name, slashes and all; an array is named by its last segment.
-        last = (self.case.array or self.case.path).rsplit("/", 1)[-1]
-        of_file = self.case.path.endswith(".safetensors")
-        assert name == (self.case.array if of_file else last.removesuffix(".npy")), name
+        # A tensor of a file keeps its name there; others have that of their last segment.
+        assert name == (self.case.array or self.case.path.rsplit("/", 1)[-1].removesuffix(".npy"))
         assert metadata, "the dims belong in __metadata__"
         return tensor
 
@@ -227,8 +225,6 @@ def test_formats_that_cannot_hold_an_array_are_406(served: Gateway, cases: list[
         for form in ("npy", "raw", "safetensors", "png"):
             if form in held or (form == "png" and wire.png_possible(case.dense.dtype, case.dense.shape)):
                 continue
-            if form == "raw" and case.dense.dtype.kind in "US":
-                continue  # fixed-size text is held by raw: it is only not its default
             if (form, case.dtype) in seen:
                 continue
             seen.add((form, case.dtype))
