@@ -70,18 +70,17 @@ where
     K: Hash + Eq + Clone + Send + 'static,
     T: Clone + Send + Sync + 'static,
 {
-    /// The flight that fetches `key`, or the one that `start` begins.
-    pub fn join(&self, key: &K, start: impl FnOnce() -> BoxFuture<'static, T>) -> Flight<T> {
+    /// Settles who fetches one key, as [`Flights::claim`] does.
+    pub fn join<V>(
+        &self,
+        key: &K,
+        lookup: impl FnMut(&K) -> Option<V>,
+        start: impl FnOnce() -> BoxFuture<'static, T>,
+    ) -> Claim<V, T> {
         let mut start = Some(start);
-        let claimed = self.claim(
-            std::slice::from_ref(key),
-            |_| None::<()>,
-            |_| start.take().map(|start| vec![(vec![0], start())]).unwrap_or_default(),
-        );
-        match claimed.into_iter().next() {
-            Some(Claim::InFlight(flight)) => flight,
-            Some(Claim::Found(())) | None => unreachable!("one key gives one claim, and nothing is looked up"),
-        }
+        let fetch = |_: &[usize]| start.take().map(|start| vec![(vec![0], start())]).unwrap_or_default();
+        let mut claims = self.claim(std::slice::from_ref(key), lookup, fetch);
+        claims.pop().expect("one key gives one claim")
     }
 
     /// Settles who fetches each of `keys`, all at once: what `lookup` finds is taken as it is; what is in flight is
@@ -165,13 +164,20 @@ mod tests {
     use super::*;
     use std::sync::atomic::{AtomicUsize, Ordering};
 
+    fn fly(flights: &Flights<u32, u32>, start: impl FnOnce() -> BoxFuture<'static, u32>) -> Flight<u32> {
+        match flights.join(&1, |_| None::<()>, start) {
+            Claim::InFlight(flight) => flight,
+            Claim::Found(()) => unreachable!("nothing is looked up"),
+        }
+    }
+
     #[tokio::test]
     async fn many_waiters_make_one_fetch() {
         let flights: Flights<u32, u32> = Flights::default();
         let fetches = Arc::new(AtomicUsize::new(0));
         let ask = || {
             let fetches = Arc::clone(&fetches);
-            flights.join(&1, move || {
+            fly(&flights, move || {
                 async move {
                     fetches.fetch_add(1, Ordering::SeqCst);
                     tokio::task::yield_now().await;
@@ -190,9 +196,9 @@ mod tests {
     #[tokio::test]
     async fn a_flight_without_waiters_ends_and_can_be_started_again() {
         let flights: Flights<u32, u32> = Flights::default();
-        let abandoned = flights.join(&1, || futures::future::pending().boxed());
+        let abandoned = fly(&flights, || futures::future::pending().boxed());
         drop(abandoned);
-        assert_eq!(flights.join(&1, || async { 2 }.boxed()).await, 2);
+        assert_eq!(fly(&flights, || async { 2 }.boxed()).await, 2);
         assert!(lock(&flights.table).flights.is_empty());
     }
 
@@ -200,19 +206,26 @@ mod tests {
     async fn a_waiter_that_leaves_does_not_stop_the_others() {
         let flights: Flights<u32, u32> = Flights::default();
         let (send, receive) = tokio::sync::oneshot::channel::<u32>();
-        let first = flights.join(&1, || async { receive.await.unwrap_or(0) }.boxed());
-        let second = flights.join(&1, || async { 99 }.boxed());
+        let first = fly(&flights, || async { receive.await.unwrap_or(0) }.boxed());
+        let second = fly(&flights, || async { 99 }.boxed());
         drop(first);
         send.send(5).expect("someone waits");
         assert_eq!(second.await, 5);
     }
 
     #[tokio::test]
+    async fn what_is_kept_is_not_fetched() {
+        let flights: Flights<u32, u32> = Flights::default();
+        let claim = flights.join(&1, |key| Some(*key + 1), || async { 9 }.boxed());
+        assert!(matches!(claim, Claim::Found(2)));
+    }
+
+    #[tokio::test]
     async fn a_forgotten_flight_is_not_joined() {
         let flights: Flights<u32, u32> = Flights::default();
-        let old = flights.join(&1, || async { 1 }.boxed());
+        let old = fly(&flights, || async { 1 }.boxed());
         flights.forget(|key| *key == 1);
-        let new = flights.join(&1, || async { 2 }.boxed());
+        let new = fly(&flights, || async { 2 }.boxed());
         assert_eq!((old.await, new.await), (1, 2));
     }
 }

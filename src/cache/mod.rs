@@ -8,6 +8,7 @@ mod chunks;
 mod flights;
 mod indexes;
 mod opened;
+mod reads;
 mod versions;
 
 pub use bodies::BodyCache;
@@ -15,4 +16,5 @@ pub use chunks::{ChunkCache, ChunkKey};
 pub use flights::{Claim, Flight, Flights};
 pub use indexes::{IndexCache, IndexKey};
 pub use opened::OpenedCache;
+pub use reads::{RecentRead, RecentReads};
 pub use versions::{ObjectState, VersionCache, VersionEntry};

@@ -9,7 +9,9 @@ use futures::FutureExt as _;
 
 use super::DatasetError;
 use super::open::OpenedEntry;
-use crate::cache::{Flights, IndexCache, ObjectState, OpenedCache, VersionCache, VersionEntry};
+use crate::cache::{
+    Claim, Flights, IndexCache, ObjectState, OpenedCache, RecentRead, RecentReads, VersionCache, VersionEntry,
+};
 use crate::model::{ByteRange, Version};
 use crate::store::{Bucket, Fetched, ObjectInfo, StoreError};
 
@@ -77,7 +79,8 @@ pub struct Datasets {
     pub(super) opened: OpenedCache<Arc<OpenedEntry>>,
     pub(super) indexes: IndexCache,
     heads: Flights<ObjectName, Answer<VersionEntry>>,
-    reads: Flights<(ObjectName, RangeKey), Answer<(Instant, Option<Arc<Fetched>>)>>,
+    reads: Flights<(ObjectName, RangeKey), Answer<RecentRead>>,
+    recent: RecentReads<(ObjectName, RangeKey)>,
 }
 
 /// A range as part of a flight's identity, with the version that it is read at.
@@ -93,6 +96,7 @@ impl Datasets {
             indexes: IndexCache::new(index_bytes),
             heads: Flights::default(),
             reads: Flights::default(),
+            recent: RecentReads::new(),
         }
     }
 
@@ -106,12 +110,15 @@ impl Datasets {
     /// What is known of an object without asking the store, if it may still be trusted.
     pub(super) fn trusted(&self, bucket: &Bucket, key: &str, snapshot: &Snapshot) -> Option<VersionEntry> {
         snapshot.get(key).or_else(|| {
-            if snapshot.revalidate {
-                return None;
-            }
-            let entry = self.versions.get(&bucket.name, key).filter(|entry| entry.is_fresh(bucket.freshness))?;
+            let entry = self.remembered(bucket, key, snapshot)?;
             Some(snapshot.pin(key, entry))
         })
+    }
+
+    /// What earlier requests learned of an object, if this one may trust it.
+    fn remembered(&self, bucket: &Bucket, key: &str, snapshot: &Snapshot) -> Option<VersionEntry> {
+        let entry = self.versions.get(&bucket.name, key)?;
+        (!snapshot.revalidate && entry.is_fresh(bucket.freshness)).then_some(entry)
     }
 
     /// A moment to give to [`Datasets::learn`]: take it before reading.
@@ -146,21 +153,30 @@ impl Datasets {
         if let Some(entry) = self.trusted(bucket, key, snapshot) {
             return Ok(entry);
         }
-        let flight = self.heads.join(&(Arc::clone(&bucket.name), key.to_owned()), || {
-            let (this, bucket, key) = (self.clone(), bucket.clone(), key.to_owned());
-            async move {
-                let (moment, checked) = (this.versions.moment(), Instant::now());
-                let state = match bucket.store.head(&key).await {
-                    Ok(info) => present(&info),
-                    Err(StoreError::NotFound { .. }) => ObjectState::Absent,
-                    Err(error) => return Err(Arc::new(error)),
-                };
-                this.versions.learn(moment, &bucket.name, &key, state.clone(), checked);
-                Ok(VersionEntry { state, checked })
-            }
-            .boxed()
-        });
-        Ok(snapshot.pin(key, flight.await?))
+        let name = (Arc::clone(&bucket.name), key.to_owned());
+        let claim = self.heads.join(
+            &name,
+            |_| self.remembered(bucket, key, snapshot),
+            || {
+                let (this, bucket, key) = (self.clone(), bucket.clone(), key.to_owned());
+                async move {
+                    let (moment, checked) = (this.versions.moment(), Instant::now());
+                    let state = match bucket.store.head(&key).await {
+                        Ok(info) => present(&info),
+                        Err(StoreError::NotFound { .. }) => ObjectState::Absent,
+                        Err(error) => return Err(Arc::new(error)),
+                    };
+                    this.versions.learn(moment, &bucket.name, &key, state.clone(), checked);
+                    Ok(VersionEntry { state, checked })
+                }
+                .boxed()
+            },
+        );
+        let entry = match claim {
+            Claim::Found(entry) => entry,
+            Claim::InFlight(flight) => flight.await?,
+        };
+        Ok(snapshot.pin(key, entry))
     }
 
     /// Reads a part of an object, at `version` where one is given; `None` when there is no such object.
@@ -174,27 +190,35 @@ impl Datasets {
         snapshot: &Snapshot,
     ) -> Result<Option<Arc<Fetched>>, Arc<StoreError>> {
         let name = ((Arc::clone(&bucket.name), key.to_owned()), RangeKey(range.clone(), version.clone()));
-        let flight = self.reads.join(&name, || {
-            let (this, bucket, key) = (self.clone(), bucket.clone(), key.to_owned());
+        let just_made = |name: &(ObjectName, RangeKey)| {
+            let read = self.recent.get(name)?;
+            // A read at a known version stays what it is; another is as good as what is known of its object.
+            let known = || self.remembered(bucket, key, snapshot).is_some_and(|entry| entry.state == state_of(&read));
+            (version.is_some() || known()).then(|| read.clone())
+        };
+        let claim = self.reads.join(&name, just_made, || {
+            let (this, bucket, name) = (self.clone(), bucket.clone(), name.clone());
             async move {
                 let (moment, checked) = (this.versions.moment(), Instant::now());
-                match bucket.store.get(&key, range, version.as_ref()).await {
-                    Ok(fetched) => {
-                        let state = present(&fetched.info);
-                        this.versions.learn(moment, &bucket.name, &key, state, checked);
-                        Ok((checked, Some(Arc::new(fetched))))
-                    }
-                    Err(StoreError::NotFound { .. }) => {
-                        this.versions.learn(moment, &bucket.name, &key, ObjectState::Absent, checked);
-                        Ok((checked, None))
-                    }
-                    Err(error) => Err(Arc::new(error)),
-                }
+                let ((_, key), RangeKey(range, version)) = &name;
+                let fetched = match bucket.store.get(key, range.clone(), version.as_ref()).await {
+                    Ok(fetched) => Some(Arc::new(fetched)),
+                    Err(StoreError::NotFound { .. }) => None,
+                    Err(error) => return Err(Arc::new(error)),
+                };
+                let read = (checked, fetched);
+                this.versions.learn(moment, &bucket.name, key, state_of(&read), checked);
+                this.recent.insert(name, read.clone());
+                Ok(read)
             }
             .boxed()
         });
-        let (checked, fetched) = flight.await?;
-        let state = fetched.as_ref().map_or(ObjectState::Absent, |fetched| present(&fetched.info));
+        let read = match claim {
+            Claim::Found(read) => read,
+            Claim::InFlight(flight) => flight.await?,
+        };
+        let state = state_of(&read);
+        let (checked, fetched) = read;
         let pinned = snapshot.pin(key, VersionEntry { state: state.clone(), checked });
         // Another part of this request goes by another version: the answer would mix the two.
         if pinned.state != state {
@@ -245,6 +269,10 @@ impl Datasets {
             },
         }
     }
+}
+
+fn state_of((_, fetched): &RecentRead) -> ObjectState {
+    fetched.as_ref().map_or(ObjectState::Absent, |fetched| present(&fetched.info))
 }
 
 /// The state that a store's description of an object amounts to.

@@ -225,6 +225,8 @@ def test_formats_that_cannot_hold_an_array_are_406(served: Gateway, cases: list[
         for form in ("npy", "raw", "safetensors", "png"):
             if form in held or (form == "png" and wire.png_possible(case.dense.dtype, case.dense.shape)):
                 continue
+            if form == "raw" and case.dense.dtype.kind in "US":
+                continue  # fixed-size text is held by raw: it is only not its default
             if (form, case.dtype) in seen:
                 continue
             seen.add((form, case.dtype))

@@ -94,9 +94,10 @@ def test_explain_agrees_with_what_a_cold_crop_costs(cold: Callable[..., Gateway]
         assert {read["key"] for read in plan["reads"]} == {f"clips.zarr/video/c/{where[0]}/0/0/0/0"}, said
         all_requests, all_bytes = all_requests + made, all_bytes + moved
         size = int(np.prod(CHUNK))
-        # Never a whole shard for a part of it, and never a request a chunk.
+        # Never a whole shard for a part of it, and fewer requests than chunks: zarr-python stores inner chunks in
+        # Morton order, in which the neighbours of a crop lie in several runs.
         assert moved <= 2.4 * chunks_of(where) * size
-        assert made <= max(1, chunks_of(where) // 2)
+        assert made < max(2, chunks_of(where))
     assert all_requests / len(wanted) <= 8, f"{all_requests / len(wanted)} requests a crop"
     print(
         f"{all_requests / len(wanted):.1f} requests, {all_bytes / len(wanted) / answer_bytes:.2f} bytes a byte, of {len(wanted)} crops"
