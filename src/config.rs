@@ -26,9 +26,10 @@
 mod build;
 mod error;
 mod file;
+mod settings;
+mod tables;
 #[cfg(test)]
 mod tests;
-mod settings;
 mod units;
 
 use std::collections::BTreeMap;

@@ -26,7 +26,7 @@ use hyper_util::rt::TokioTimer;
 use serde_json::json;
 use tower_http::catch_panic::CatchPanicLayer;
 use tower_http::cors::{Any, CorsLayer};
-use tower_http::timeout::RequestBodyTimeoutLayer;
+use tower_http::timeout::TimeoutBody;
 
 use crate::http::{Gateway, KIND, docs, error, headers};
 use crate::metrics::{Metrics, RequestKind};
@@ -83,6 +83,7 @@ struct AppState {
     gateway: Arc<Gateway>,
     draining: Arc<AtomicBool>,
     request_timeout: Duration,
+    client_timeout: Duration,
 }
 
 impl Server {
@@ -96,12 +97,13 @@ impl Server {
             gateway: Arc::clone(&gateway),
             draining: Arc::clone(&draining),
             request_timeout: settings.request_timeout,
+            client_timeout: settings.client_timeout,
         };
         let open_metrics = settings.admin_listen.is_none() && settings.listen.iter().all(|at| at.ip().is_loopback());
         let own = if open_metrics { own_routes().merge(metrics_route()) } else { own_routes() };
         let s3 = s3::service(gateway, settings.domains.clone());
         let routes = own.with_state(state.clone()).merge(docs::router()).fallback_service(s3);
-        let routes = layered(routes, &state, &settings);
+        let routes = layered(routes, &state);
         let mut listeners = Vec::new();
         let mut addresses = Vec::new();
         for address in &settings.listen {
@@ -114,7 +116,7 @@ impl Server {
             let listener = bind(address)?;
             admin = Some(listener.local_addr()?);
             let routes = own_routes().merge(metrics_route()).with_state(state.clone()).fallback(no_route);
-            listeners.push((listener, layered(routes, &state, &settings)));
+            listeners.push((listener, layered(routes, &state)));
         }
         Ok(Self { listeners, addresses, admin, settings, draining })
     }
@@ -196,7 +198,7 @@ fn listen(
     Ok(server.serve(routes.into_make_service()))
 }
 
-fn layered(routes: Router, state: &AppState, settings: &ServerSettings) -> Router {
+fn layered(routes: Router, state: &AppState) -> Router {
     let cors = CorsLayer::new()
         .allow_origin(Any)
         .allow_methods([Method::GET, Method::HEAD, Method::PUT, Method::POST, Method::DELETE])
@@ -204,7 +206,6 @@ fn layered(routes: Router, state: &AppState, settings: &ServerSettings) -> Route
         .expose_headers(headers::EXPOSED.iter().map(|name| HeaderName::from_static(name)).collect::<Vec<_>>())
         .max_age(Duration::from_secs(3600));
     routes
-        .layer(RequestBodyTimeoutLayer::new(settings.client_timeout))
         .layer(middleware::from_fn_with_state(state.clone(), bounded_in_time))
         .layer(CatchPanicLayer::custom(panicked))
         .layer(cors)
@@ -212,7 +213,11 @@ fn layered(routes: Router, state: &AppState, settings: &ServerSettings) -> Route
 }
 
 fn own_routes() -> Router<AppState> {
-    Router::new().route("/-/health", get(health)).route("/-/ready", get(ready))
+    Router::new()
+        .route("/-/health", get(health))
+        .route("/-/ready", get(ready))
+        .route("/-/", axum::routing::any(no_route))
+        .route("/-/{*rest}", axum::routing::any(no_route))
 }
 
 fn metrics_route() -> Router<AppState> {
@@ -271,7 +276,9 @@ fn resource_of(request: &Request) -> (String, bool) {
 /// A request whose headers have not left in time is given up. Uploads are bounded by the pace of their body instead.
 async fn bounded_in_time(State(state): State<AppState>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::PUT | Method::POST) {
-        return next.run(request).await;
+        // Only here: a wrapped body no longer says that it is empty, and a signed GET must.
+        let paced = request.map(|body| Body::new(TimeoutBody::new(state.client_timeout, body)));
+        return next.run(paced).await;
     }
     let ((resource, as_json), id) = (resource_of(&request), id_of(&request));
     match tokio::time::timeout(state.request_timeout, next.run(request)).await {

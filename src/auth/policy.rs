@@ -117,9 +117,7 @@ impl Policy {
         }
         let Some(found) = found else { return Err(AuthError::NoSuchBucket { bucket: bucket.to_owned() }) };
         match action {
-            Action::Write | Action::Delete if !found.writable => {
-                Err(AuthError::ReadOnly { bucket: bucket.to_owned() })
-            }
+            Action::Write | Action::Delete if !found.writable => Err(AuthError::ReadOnly { bucket: bucket.to_owned() }),
             Action::Read | Action::List | Action::Write | Action::Delete => {
                 Ok(Authorised { bucket: found, key: key.to_owned() })
             }
@@ -297,9 +295,8 @@ mod tests {
     #[test]
     fn without_list_permission_absence_is_not_told() {
         let (policy, buckets) = (policy(), buckets());
-        let may = |who: &str, bucket: &str, key: &str| {
-            policy.may_list(&Principal::Key(who.into()), &buckets, bucket, key)
-        };
+        let may =
+            |who: &str, bucket: &str, key: &str| policy.may_list(&Principal::Key(who.into()), &buckets, bucket, key);
         assert!(may("part", "shut", "a/x"));
         assert!(!may("part", "shut", "a"));
         assert!(!may("stranger", "shut", "a/x"));

@@ -49,8 +49,7 @@ pub(super) async fn run(arguments: DemoArguments) -> anyhow::Result<()> {
     }
     let made = arguments.access_key.is_none();
     let access_key = arguments.access_key.unwrap_or_else(|| format!("DEMO{:012X}", rand::random::<u64>() >> 16));
-    let secret_key =
-        arguments.secret_key.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
+    let secret_key = arguments.secret_key.unwrap_or_else(|| format!("{:032x}", rand::random::<u128>()));
     let metrics = Metrics::new();
     let store = MeteredStore::new(Arc::new(LocalStore::open(folder)?), &metrics, "demo");
     let buckets = Buckets::new([Bucket {

@@ -58,9 +58,7 @@ impl GetArguments {
         });
         let known = ["npy", "raw", "safetensors", "json", "png"];
         let format = self.format.clone().or_else(|| ending.filter(|e| known.contains(e)).map(str::to_owned));
-        for (name, value) in
-            [("array", &self.array), ("oob", &self.oob), ("fill", &self.fill), ("format", &format)]
-        {
+        for (name, value) in [("array", &self.array), ("oob", &self.oob), ("fill", &self.fill), ("format", &format)] {
             if let Some(value) = value {
                 parameters.push((name, value.clone()));
             }

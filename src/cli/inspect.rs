@@ -58,8 +58,10 @@ fn human(description: &Value) -> String {
     }
     line("codecs", codecs(&description["codecs"]).join(" → "));
     if let Some(stored) = description["stored_bytes"].as_u64() {
-        let elements = description["shape"].as_array().map(|shape| shape.iter().filter_map(Value::as_u64).product::<u64>());
-        let per_element = elements.filter(|n| *n > 0).map(|n| format!(", {:.3} a stored element", stored as f64 / n as f64));
+        let elements =
+            description["shape"].as_array().map(|shape| shape.iter().filter_map(Value::as_u64).product::<u64>());
+        let per_element =
+            elements.filter(|n| *n > 0).map(|n| format!(", {:.3} a stored element", stored as f64 / n as f64));
         line("stored bytes", format!("{stored} ({}{})", HumanBytes(stored), per_element.unwrap_or_default()));
     }
     for (name, value) in description["attributes"].as_object().into_iter().flatten() {

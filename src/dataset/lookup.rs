@@ -7,8 +7,8 @@ use std::time::{Instant, SystemTime};
 use bytes::Bytes;
 use futures::FutureExt as _;
 
+use super::DatasetError;
 use super::open::OpenedEntry;
-use super::{Array, DatasetError};
 use crate::cache::{Flights, IndexCache, ObjectState, OpenedCache, VersionCache, VersionEntry};
 use crate::model::{ByteRange, Version};
 use crate::store::{Bucket, Fetched, ObjectInfo, StoreError};
@@ -34,7 +34,10 @@ pub struct Source {
 /// What one request has found out so far. An object has one state in one answer, however long the answer takes and
 /// whatever becomes of the object meanwhile.
 #[derive(Debug, Default)]
-pub struct Snapshot(Mutex<HashMap<String, VersionEntry>>);
+pub struct Snapshot {
+    seen: Mutex<HashMap<String, VersionEntry>>,
+    revalidate: bool,
+}
 
 impl Snapshot {
     /// Nothing found out yet.
@@ -42,19 +45,24 @@ impl Snapshot {
         Self::default()
     }
 
+    /// Nothing found out yet, and nothing that earlier requests found out is trusted.
+    pub fn revalidating() -> Self {
+        Self { seen: Mutex::default(), revalidate: true }
+    }
+
     /// What this request goes by for an object.
     pub fn get(&self, key: &str) -> Option<VersionEntry> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).get(key).cloned()
     }
 
     /// Goes by `entry` from now on, unless the object has a state already; says which holds.
     pub fn pin(&self, key: &str, entry: VersionEntry) -> VersionEntry {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(entry).clone()
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(entry).clone()
     }
 
     /// When the oldest of the states was learned.
     pub fn oldest(&self) -> Option<Instant> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).values().map(|entry| entry.checked).min()
+        self.seen.lock().unwrap_or_else(PoisonError::into_inner).values().map(|entry| entry.checked).min()
     }
 }
 
@@ -95,19 +103,12 @@ impl Datasets {
         self.reads.forget(|(name, _)| name.0 == *bucket && name.1 == key);
     }
 
-    /// Forgets every object that an array's answers were made from.
-    pub fn invalidate_array(&self, array: &Array, objects: impl IntoIterator<Item = impl AsRef<str>>) {
-        for source in array.sources.iter() {
-            self.invalidate(&array.bucket.name, &source.key);
-        }
-        for key in objects {
-            self.invalidate(&array.bucket.name, key.as_ref());
-        }
-    }
-
     /// What is known of an object without asking the store, if it may still be trusted.
     pub(super) fn trusted(&self, bucket: &Bucket, key: &str, snapshot: &Snapshot) -> Option<VersionEntry> {
         snapshot.get(key).or_else(|| {
+            if snapshot.revalidate {
+                return None;
+            }
             let entry = self.versions.get(&bucket.name, key).filter(|entry| entry.is_fresh(bucket.freshness))?;
             Some(snapshot.pin(key, entry))
         })

@@ -87,7 +87,7 @@ pub enum Opened {
 
 /// A cached finding, valid while its sources are unchanged.
 #[derive(Debug)]
-pub struct OpenedEntry {
+pub(super) struct OpenedEntry {
     pub(super) sources: Arc<[Source]>,
     pub(super) opened: Opened,
 }

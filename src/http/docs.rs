@@ -151,7 +151,10 @@ mod tests {
     #[tokio::test]
     async fn the_short_address_leads_to_the_page() {
         let (status, headers, _) = fetch("/-/docs").await;
-        assert_eq!((status, &headers["location"]), (StatusCode::PERMANENT_REDIRECT, &HeaderValue::from_static("docs/")));
+        assert_eq!(
+            (status, &headers["location"]),
+            (StatusCode::PERMANENT_REDIRECT, &HeaderValue::from_static("docs/"))
+        );
     }
 
     #[tokio::test]

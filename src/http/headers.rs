@@ -10,7 +10,7 @@ use crate::dataset::Array;
 use crate::model::DType;
 
 /// Names of ours that browsers may read. `server` lists them in Access-Control-Expose-Headers.
-pub const EXPOSED: &[&str] = &[
+pub(crate) const EXPOSED: &[&str] = &[
     "x-w4dx-shape",
     "x-w4dx-dims",
     "x-w4dx-dtype",

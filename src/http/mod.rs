@@ -6,9 +6,9 @@
 pub(crate) mod byte_range;
 pub(crate) mod conditions;
 mod describe;
+pub mod docs;
 pub mod error;
 mod etag;
-pub mod docs;
 mod gateway;
 pub(crate) mod headers;
 pub mod slice;

@@ -22,7 +22,7 @@ use crate::fetch::{FetchError, Fetched};
 use crate::format::zarr;
 use crate::metrics::RequestKind;
 use crate::model::{ChunkData, Details, ErrorKind, Hyperslab, Piece, shape};
-use crate::plan::{ObjectFacts, ReadPlan, Survey, join, survey};
+use crate::plan::{ObjectFacts, ReadPlan, Survey, survey};
 use crate::query::{self, Request, What};
 use crate::store::StoreError;
 use crate::wire::{self, Description, Format};
@@ -62,10 +62,8 @@ async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Re
     let target = target::authorise(gateway, asked).inspect_err(|_| set_kind(RequestKind::Slice))?;
     let mut replanned = false;
     loop {
-        let snapshot = Arc::new(Snapshot::new());
-        if !replanned && wants_revalidation(&asked.headers) {
-            forget(gateway, asked, &target).await;
-        }
+        let revalidate = replanned || wants_revalidation(&asked.headers);
+        let snapshot = Arc::new(if revalidate { Snapshot::revalidating() } else { Snapshot::new() });
         let attempt = match target.request.what {
             What::Describe => {
                 set_kind(RequestKind::Describe);
@@ -83,7 +81,6 @@ async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Re
         match attempt {
             // An object changed between its index and its chunk: once, the whole plan is made anew.
             Err(problem) if problem.kind == ErrorKind::ArrayChanged && !replanned => {
-                forget(gateway, asked, &target).await;
                 replanned = true;
             }
             answer => return answer,
@@ -537,27 +534,6 @@ async fn explain(
         );
     }
     Ok(describe::json(&body, None, asked))
-}
-
-/// Forgets what is known of the objects that a target's answer is made from, so that they are looked up again.
-async fn forget(gateway: &Gateway, asked: &SliceRequest, target: &Target) {
-    let snapshot = Snapshot::new();
-    let bucket = target.authorised.bucket();
-    // The path's own documents first, or what is opened next would be trusted again.
-    for document in ["", "zarr.json", ".zarray", ".zattrs"] {
-        let path = match &target.request.array {
-            Some(name) => join(&target.request.path, name),
-            None => target.request.path.clone(),
-        };
-        gateway.datasets.invalidate(&bucket.name, &join(&path, document));
-    }
-    gateway.datasets.invalidate(&bucket.name, &target.request.path);
-    if let Ok(array) = target::array(gateway, asked, target, &snapshot).await
-        && let Ok(selected) = Selected::new(gateway, asked, &target.request, array)
-    {
-        let keys = selected.survey.objects.iter().map(|key| join(&selected.array.path, key));
-        gateway.datasets.invalidate_array(&selected.array, keys);
-    }
 }
 
 /// `Cache-Control: no-cache` asks for versions to be looked up, whatever the freshness.

@@ -71,7 +71,14 @@ pub(super) async fn open(
             Ok(opened @ (Opened::File(_) | Opened::Array(_))) => {
                 return opened.array(bucket, Some(name)).map(Opened::Array).map_err(absence);
             }
-            Ok(Opened::Group(_)) | Err(DatasetError::Nothing { .. } | DatasetError::UnknownFormat { .. }) => {}
+            Ok(Opened::Group(_)) | Err(DatasetError::Nothing { .. }) => {}
+            // An object that is no file of arrays may still share its name with a folder of them.
+            Err(error @ DatasetError::UnknownFormat { .. }) => {
+                return match gateway.datasets.open(bucket, &inner, &permitted, snapshot).await {
+                    Err(DatasetError::Nothing { .. }) => Err(error.into()),
+                    other => other.map_err(absence),
+                };
+            }
             Err(error) => return Err(error.into()),
         }
     }

@@ -9,10 +9,11 @@ mod hyperslab;
 mod kind;
 mod secret;
 pub mod shape;
+pub mod small_float;
 
 pub use chunk::{ChunkCoord, ChunkData};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
 pub use extent::{ByteRange, Version};
 pub use hyperslab::{Axis, Hyperslab, Piece};
-pub use secret::Secret;
 pub use kind::{Details, ErrorKind, Fault};
+pub use secret::Secret;

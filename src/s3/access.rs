@@ -14,15 +14,8 @@ use crate::auth::Principal;
 use crate::http::Gateway;
 
 /// Operations that are served. GetObject and HeadObject are not among them: the route serves them.
-const SERVED: [&str; 7] = [
-    "ListBuckets",
-    "HeadBucket",
-    "GetBucketLocation",
-    "ListObjects",
-    "ListObjectsV2",
-    "PutObject",
-    "DeleteObject",
-];
+const SERVED: [&str; 7] =
+    ["ListBuckets", "HeadBucket", "GetBucketLocation", "ListObjects", "ListObjectsV2", "PutObject", "DeleteObject"];
 
 /// Secrets for s3s to verify signatures with.
 pub(super) struct Keys(pub(super) Arc<Gateway>);

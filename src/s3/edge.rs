@@ -8,7 +8,7 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::stream::{StreamExt as _, TryStreamExt as _};
 use http::{HeaderMap, HeaderValue, Request, Response, StatusCode, Uri, Version, header};
-use http_body_util::{BodyExt as _, BodyStream, StreamBody};
+use http_body_util::{BodyExt, BodyStream, StreamBody};
 use s3s::Body;
 use s3s::service::S3Service;
 
@@ -49,6 +49,10 @@ impl S3Edge {
         B::Error: std::error::Error + Send + Sync + 'static,
     {
         name_host(&mut request);
+        if let Some(sorted) = target::in_signing_order(request.uri()) {
+            let original = std::mem::replace(request.uri_mut(), sorted);
+            request.extensions_mut().insert(target::Original(original));
+        }
         let caller = caller(request.uri(), request.headers());
         let pairs = target::pairs(request.uri());
         let answer = match guards::check(request.method(), &pairs, request.headers()) {
@@ -124,8 +128,8 @@ async fn told_again(answer: Response<Body>, caller: &Caller) -> Response<Body> {
         return answer;
     }
     let (parts, body) = answer.into_parts();
-    match http_body_util::BodyExt::collect(body).await {
-        Ok(body) => Failure::from_answer(parts.status, parts.headers, &body.to_bytes()).into_answer(caller),
+    match BodyExt::collect(body).await {
+        Ok(body) => Failure::from_answer(parts.status, &parts.headers, &body.to_bytes()).into_answer(caller),
         Err(error) => {
             tracing::error!(request_id = %caller.request_id, %error, "s3s' error could not be read");
             Failure::kind(ErrorKind::Internal, "the error could not be read").into_answer(caller)

@@ -32,8 +32,8 @@ pub(super) struct Caller {
 /// A request that failed.
 #[derive(Debug, Clone)]
 pub(super) struct Failure {
-    what: What,
-    headers: HeaderMap,
+    what: Box<What>,
+    headers: Vec<(HeaderName, HeaderValue)>,
 }
 
 #[derive(Debug, Clone)]
@@ -46,8 +46,8 @@ impl Failure {
     /// A failure of one of the gateway's kinds.
     pub(super) fn kind(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self {
-            what: What::Kind { kind, message: message.into(), details: Details::default() },
-            headers: HeaderMap::new(),
+            what: Box::new(What::Kind { kind, message: message.into(), details: Details::default() }),
+            headers: Vec::new(),
         }
     }
 
@@ -67,7 +67,7 @@ impl Failure {
         let kind = ErrorKind::ALL.iter().copied().find(|kind| kind.code() == code && status(*kind) == code_status);
         match kind {
             Some(kind) => Self::kind(kind, message),
-            None => Self { what: What::Code { code, status: code_status, message }, headers: HeaderMap::new() },
+            None => Self { what: Box::new(What::Code { code, status: code_status, message }), headers: Vec::new() },
         }
     }
 
@@ -78,28 +78,31 @@ impl Failure {
 
     /// With one more header on the answer.
     pub(super) fn with_header(mut self, name: HeaderName, value: HeaderValue) -> Self {
-        self.headers.insert(name, value);
+        self.headers.push((name, value));
         self
     }
 
     /// Reads an error answer that s3s rendered.
-    pub(super) fn from_answer(code_status: StatusCode, headers: HeaderMap, body: &[u8]) -> Self {
+    pub(super) fn from_answer(code_status: StatusCode, headers: &HeaderMap, body: &[u8]) -> Self {
         let text = String::from_utf8_lossy(body);
         let code = element(&text, "Code");
         let message = element(&text, "Message").map(Cow::Owned);
         let code = code.unwrap_or_else(|| "InternalError".to_owned());
-        let message = message.or_else(|| words(&code).map(Cow::Borrowed)).unwrap_or(Cow::Borrowed("the request failed"));
+        let message =
+            message.or_else(|| words(&code).map(Cow::Borrowed)).unwrap_or(Cow::Borrowed("the request failed"));
         let mut failure = Self::coded(Cow::Owned(code), code_status, message);
-        failure.headers = headers;
-        for replaced in [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING] {
-            failure.headers.remove(replaced);
-        }
+        let replaced = [header::CONTENT_TYPE, header::CONTENT_LENGTH, header::TRANSFER_ENCODING];
+        failure.headers = headers
+            .iter()
+            .filter(|(name, _)| !replaced.contains(name))
+            .map(|(name, value)| (name.clone(), value.clone()))
+            .collect();
         failure
     }
 
     /// The answer, as XML or problem+json.
     pub(super) fn into_answer(self, caller: &Caller) -> Response<s3s::Body> {
-        let mut answer = match self.what {
+        let mut answer = match *self.what {
             What::Kind { kind, message, details } => {
                 let message = message.into_owned();
                 let problem = Problem { kind, cause: message.clone(), message, details };
@@ -132,14 +135,14 @@ fn no_error(never: std::convert::Infallible) -> std::io::Error {
 
 impl From<Failure> for S3Error {
     fn from(failure: Failure) -> Self {
-        let (code, code_status, message) = match failure.what {
+        let (code, code_status, message) = match *failure.what {
             What::Kind { kind, message, .. } => (Cow::Borrowed(kind.code()), status(kind), message),
             What::Code { code, status, message } => (code, status, message),
         };
         let code = S3ErrorCode::from_bytes(code.as_bytes()).unwrap_or(S3ErrorCode::InternalError);
         let mut error = S3Error::with_message(code, message);
         error.set_status_code(code_status);
-        error.set_headers(failure.headers);
+        error.set_headers(failure.headers.into_iter().collect());
         error
     }
 }
@@ -292,7 +295,7 @@ mod tests {
     #[tokio::test]
     async fn what_s3s_says_is_told_again_with_resource_and_request_id() {
         let body = b"<?xml?><Error><Code>RequestTimeTooSkewed</Code><Message>a &lt; b &amp;lt;</Message></Error>";
-        let failure = Failure::from_answer(StatusCode::FORBIDDEN, HeaderMap::new(), body);
+        let failure = Failure::from_answer(StatusCode::FORBIDDEN, &HeaderMap::new(), body);
         let answer = failure.clone().into_answer(&caller(false));
         assert_eq!(answer.status(), 403);
         assert_eq!(
@@ -310,7 +313,7 @@ mod tests {
     #[tokio::test]
     async fn a_bare_signature_error_explains_the_encoding() {
         let body = b"<Error><Code>SignatureDoesNotMatch</Code></Error>";
-        let failure = Failure::from_answer(StatusCode::FORBIDDEN, HeaderMap::new(), body);
+        let failure = Failure::from_answer(StatusCode::FORBIDDEN, &HeaderMap::new(), body);
         assert!(text(failure.into_answer(&caller(false))).await.contains("slice=0%3A4%2C%3A"));
     }
 
@@ -342,6 +345,6 @@ mod tests {
         check(StoreError::BadDigest { key: key(), reason: "r".into() }, 400, "BadDigest");
         check(StoreError::Unsupported { operation: "put" }, 501, "NotImplemented");
         let unsatisfiable = Failure::from(StoreError::RangeNotSatisfiable { key: key(), size: 7 });
-        assert_eq!(unsatisfiable.headers["content-range"], "bytes */7");
+        assert_eq!(unsatisfiable.headers, [(header::CONTENT_RANGE, HeaderValue::from_static("bytes */7"))]);
     }
 }

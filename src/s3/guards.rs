@@ -49,10 +49,7 @@ fn refuse_form_upload(method: &Method, headers: &HeaderMap) -> Result<(), Failur
 }
 
 /// The names in SignedHeaders, or `None` for a request without a signature.
-fn signed_headers<'a>(
-    pairs: &'a [(String, String)],
-    headers: &'a HeaderMap,
-) -> Result<Option<Vec<&'a str>>, Failure> {
+fn signed_headers<'a>(pairs: &'a [(String, String)], headers: &'a HeaderMap) -> Result<Option<Vec<&'a str>>, Failure> {
     // s3s looks for these names as they are written here, and checks the query first.
     if has(pairs, "Signature") || has(pairs, "AWSAccessKeyId") {
         return Err(signature_v2());

@@ -15,9 +15,9 @@ use s3s::dto::{
 };
 
 use super::failure::Failure;
-use super::wire_time;
 use crate::auth::{Action, Principal};
 use crate::http::Gateway;
+use crate::http::wire_time;
 use crate::store::{ListPage, ListRequest, ObjectInfo};
 
 /// The most keys and common prefixes of one page, as S3 has it.

@@ -10,14 +10,12 @@
 //! which wrap this service in `server`.
 
 mod access;
-mod conditions;
 mod edge;
 mod failure;
 mod framing;
 mod guards;
 mod listing;
 mod operations;
-mod range;
 mod read;
 mod route;
 pub mod target;
@@ -25,7 +23,6 @@ mod upload;
 mod verify;
 
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
 
 use s3s::service::S3ServiceBuilder;
 
@@ -50,11 +47,4 @@ pub fn service(gateway: Arc<Gateway>, domains: Vec<String>) -> S3Edge {
     builder.set_access(access::ServedOnly);
     builder.set_route(route::Reads { gateway, domains });
     S3Edge::new(builder.build())
-}
-
-/// A time as the wire can hold it: whole seconds from 1970 to 9999. Files may bear any date.
-fn wire_time(time: SystemTime) -> SystemTime {
-    const END_OF_9999: u64 = 253_402_300_799;
-    let seconds = time.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
-    SystemTime::UNIX_EPOCH + Duration::from_secs(seconds.min(END_OF_9999))
 }

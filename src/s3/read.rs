@@ -10,12 +10,12 @@ use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use http_body_util::StreamBody;
 use s3s::{Body, S3ErrorCode};
 
-use super::conditions::{Conditions, Verdict};
 use super::failure::Failure;
-use super::range::Asked;
-use super::wire_time;
 use crate::auth::{Action, Principal};
 use crate::http::Gateway;
+use crate::http::byte_range::Asked;
+use crate::http::conditions::{Conditions, Verdict};
+use crate::http::wire_time;
 use crate::model::{ByteRange, ErrorKind};
 use crate::store::{Bucket, ObjectInfo, ObjectStream, StoreError};
 
@@ -100,12 +100,14 @@ async fn attempt(
     let never_satisfied = wanted == Wanted::Range(Asked::Suffix(0));
     if read.head || never_satisfied || conditions.need_a_look() {
         let info = bucket.store.head(&read.key).await?;
-        match conditions.judge(&info) {
+        match conditions.judge(Some(info.version.as_str()), info.last_modified) {
             Verdict::Proceed => {}
             Verdict::NotModified => return Ok(not_modified(&info)),
             Verdict::Failed => return Err(StoreError::PreconditionFailed { key: read.key.clone() }.into()),
         }
-        if matches!(wanted, Wanted::Range(_)) && !conditions.range_applies(&info) {
+        if matches!(wanted, Wanted::Range(_))
+            && !conditions.range_applies(Some(info.version.as_str()), info.last_modified)
+        {
             wanted = Wanted::Whole;
         }
         judged = Some(info);
@@ -131,17 +133,19 @@ async fn attempt(
     let version = judged.as_ref().map(|info| &info.version);
     let ObjectStream { info, start, len, body } = bucket.store.stream(&read.key, range, version).await?;
     refuse_unknown_parts(wanted, &info)?;
-    let body = Body::http_body_unsync(StreamBody::new(exactly(body, len, read).map(|piece| {
-        piece.map(http_body::Frame::data)
-    })));
+    let body = Body::http_body_unsync(StreamBody::new(
+        exactly(body, len, read).map(|piece| piece.map(http_body::Frame::data)),
+    ));
     Ok(found(&info, start, len, wanted, body))
 }
 
 /// The borders of an upload's parts are not known here: better no answer than the wrong bytes.
 fn refuse_unknown_parts(wanted: Wanted, info: &ObjectInfo) -> Result<(), Stop> {
-    let in_parts = info.version.as_str().rsplit_once('-').is_some_and(|(_, parts)| {
-        !parts.is_empty() && parts.bytes().all(|byte| byte.is_ascii_digit())
-    });
+    let in_parts = info
+        .version
+        .as_str()
+        .rsplit_once('-')
+        .is_some_and(|(_, parts)| !parts.is_empty() && parts.bytes().all(|byte| byte.is_ascii_digit()));
     if wanted == Wanted::FirstPart && in_parts {
         let message = "partNumber is not implemented for objects that were uploaded in parts";
         return Err(Stop::Refused(Failure::not_implemented(message)));

@@ -10,7 +10,7 @@ use super::access::principal;
 use super::edge::caller;
 use super::failure::{Failure, Rendered};
 use super::read::{self, Read};
-use super::target::{Domains, Place, Target, target};
+use super::target::{Domains, Original, Place, Target, target};
 use crate::http::{Gateway, SliceRequest};
 use crate::query::parameters;
 
@@ -25,7 +25,7 @@ pub(super) struct Reads {
 
 impl Reads {
     fn is_slice(&self, bucket: &str, key: &str, pairs: &[(String, String)]) -> bool {
-        let in_key_form = self.gateway.buckets.get(bucket).is_none_or(|bucket| bucket.in_key_form);
+        let in_key_form = self.gateway.buckets.resolve(bucket).is_none_or(|bucket| bucket.in_key_form);
         parameters::concerns(key, pairs, in_key_form)
     }
 }
@@ -36,6 +36,7 @@ impl S3Route for Reads {
         if method != Method::GET && method != Method::HEAD {
             return false;
         }
+        let uri = extensions.get::<Original>().map_or(uri, |original| &original.0);
         let Ok(target) = target(&self.domains, uri, headers) else { return false };
         let Place::Object { bucket, key } = &target.place else { return false };
         // A sub-resource beside a slice parameter is the slice's to refuse; alone it is S3's.

@@ -7,6 +7,7 @@ use std::borrow::Cow;
 use std::net::{IpAddr, SocketAddr};
 
 use http::{HeaderMap, Uri, header};
+use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, utf8_percent_encode};
 use s3s::S3Result;
 use s3s::host::{S3Host, VirtualHost};
 use s3s::path::{ParseS3PathError, S3Path};
@@ -140,6 +141,34 @@ pub(super) fn pairs(uri: &Uri) -> Vec<(String, String)> {
     url::form_urlencoded::parse(uri.query().unwrap_or_default().as_bytes()).into_owned().collect()
 }
 
+/// The URI of a request before [`in_signing_order`] rewrote it.
+#[derive(Debug, Clone)]
+pub(super) struct Original(pub(super) Uri);
+
+/// The URI with repeated query names in the order of their values, or `None` when they are already.
+///
+/// SigV4 signs repeated names in the order of their values. s3s sorts by name alone, so that it would refuse a
+/// correctly signed `isel=y=1&isel=x=2`.
+pub(super) fn in_signing_order(uri: &Uri) -> Option<Uri> {
+    const UNRESERVED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'_').remove(b'.').remove(b'~');
+    let query = uri.query()?;
+    let mut parts: Vec<(String, String, &str)> = Vec::new();
+    for part in query.split('&').filter(|part| !part.is_empty()) {
+        let (name, value) = url::form_urlencoded::parse(part.as_bytes()).next()?;
+        let signed = utf8_percent_encode(&value, UNRESERVED).to_string();
+        parts.push((name.into_owned(), signed, part));
+    }
+    parts.sort_by(|(name, value, _), (other_name, other_value, _)| (name, value).cmp(&(other_name, other_value)));
+    let repeated = parts.windows(2).any(|pair| matches!(pair, [(name, ..), (next, ..)] if name == next));
+    if !repeated {
+        return None;
+    }
+    let sorted: Vec<&str> = parts.into_iter().map(|(_, _, part)| part).collect();
+    let mut rewritten = uri.clone().into_parts();
+    rewritten.path_and_query = Some(format!("{}?{}", uri.path(), sorted.join("&")).parse().ok()?);
+    Uri::from_parts(rewritten).ok()
+}
+
 /// Whether a bucket of this name can be addressed: the S3 rules (3 to 63 characters of `a-z 0-9 . -`).
 pub fn is_bucket_name(name: &str) -> bool {
     s3s::path::check_bucket_name(name)
@@ -210,9 +239,22 @@ mod tests {
         assert_eq!(got, want.map(|(name, value)| (name.to_owned(), value.to_owned())));
     }
 
+    #[test]
+    fn repeated_names_are_put_into_the_order_in_which_they_are_signed() {
+        let sorted = |uri: &str| in_signing_order(&uri.parse().unwrap()).map(|uri| uri.to_string());
+        assert_eq!(sorted("/b/k?isel=y%3D1&a=2&isel=x%3D2").unwrap(), "/b/k?a=2&isel=x%3D2&isel=y%3D1");
+        // As signed: `%` sorts before letters, whatever it stands for.
+        assert_eq!(sorted("/b/k?n=a&n=%7B").unwrap(), "/b/k?n=%7B&n=a");
+        assert_eq!(sorted("/b/k?b=2&a=1"), None);
+        assert_eq!(sorted("/b/k"), None);
+    }
+
+    /// What s3s took a request for, and its `response-content-type`.
+    type Seen = (Place, Option<String>);
+
     /// Test double: notes what s3s took the request for.
     #[derive(Clone, Default)]
-    struct Recorder(Arc<Mutex<Option<(Place, Option<String>)>>>);
+    struct Recorder(Arc<Mutex<Option<Seen>>>);
 
     #[async_trait::async_trait]
     impl S3 for Recorder {
@@ -232,7 +274,7 @@ mod tests {
     }
 
     /// What s3s makes of a request, and how it decodes `response-content-type`.
-    fn as_s3s_reads(host: Option<&str>, uri: &Uri) -> Option<(Place, Option<String>)> {
+    fn as_s3s_reads(host: Option<&str>, uri: &Uri) -> Option<Seen> {
         let recorder = Recorder::default();
         let mut builder = S3ServiceBuilder::new(recorder.clone());
         builder.set_host(domains());
@@ -240,8 +282,7 @@ mod tests {
         *request.uri_mut() = uri.clone();
         *request.headers_mut() = headers(host);
         let _ = block_on(builder.build().call(request));
-        let seen = recorder.0.lock().unwrap().take();
-        seen
+        recorder.0.lock().unwrap().take()
     }
 
     fn paths() -> impl Strategy<Value = String> {

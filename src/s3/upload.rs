@@ -43,9 +43,8 @@ pub(super) async fn put(gateway: &Gateway, req: S3Request<PutObjectInput>) -> Re
         if_absent: if_absent(req.input.if_none_match)?,
         if_match: if_match(req.input.if_match)?,
     };
-    let (body, verdict) = checks.wrap(req.input.body, &key).await.map_err(|failure| {
-        fault.get().map_or(failure, framing_failure)
-    })?;
+    let (body, verdict) =
+        checks.wrap(req.input.body, &key).await.map_err(|failure| fault.get().map_or(failure, framing_failure))?;
     let stored = allowed.bucket().store.put(&key, body, options).await;
     // Also after an error: a write that timed out may have taken place.
     gateway.invalidate(&bucket, &key);

@@ -107,7 +107,9 @@ impl Checks {
         let mut found: Vec<(Algorithm, Expected)> = Vec::new();
         for (name, value) in headers {
             let name = name.as_str();
-            if !name.starts_with("x-amz-checksum-") || name == "x-amz-checksum-type" || name == "x-amz-checksum-algorithm"
+            if !name.starts_with("x-amz-checksum-")
+                || name == "x-amz-checksum-type"
+                || name == "x-amz-checksum-algorithm"
             {
                 continue;
             }
@@ -142,11 +144,7 @@ impl Checks {
     /// A body for a store that fails instead of ending when anything does not agree, and where the reason is found.
     ///
     /// An empty body is verified here and now: a store need not look at it.
-    pub(super) async fn wrap(
-        self,
-        body: Option<StreamingBlob>,
-        key: &str,
-    ) -> Result<(UploadStream, Verdict), Failure> {
+    pub(super) async fn wrap(self, body: Option<StreamingBlob>, key: &str) -> Result<(UploadStream, Verdict), Failure> {
         let verdict = Verdict::default();
         let empty = self.length == 0;
         let body = body.unwrap_or_else(|| StreamingBlob::from(s3s::Body::empty()));
@@ -235,7 +233,8 @@ impl Verifying {
                     }
                     Ok(None) => return this.held.take().map(|last| (Ok(last), None)),
                     Err(failure) => {
-                        let error = StoreError::RequestBody { reason: format!("the upload of `{}` was refused", this.key) };
+                        let error =
+                            StoreError::RequestBody { reason: format!("the upload of `{}` was refused", this.key) };
                         this.verdict.lock().failure = Some(failure);
                         return Some((Err(error), None));
                     }
@@ -356,8 +355,7 @@ mod tests {
         let body = StreamingBlob::wrap(futures::stream::iter(pieces));
         let (body, verdict) = checks.wrap(Some(body), "k").await.map_err(code)?;
         let got: Vec<_> = body.collect().await;
-        let text: String =
-            got.iter().flatten().map(|piece| std::str::from_utf8(piece).unwrap().to_owned()).collect();
+        let text: String = got.iter().flatten().map(|piece| std::str::from_utf8(piece).unwrap().to_owned()).collect();
         if got.iter().any(Result::is_err) {
             return Err(format!("{} after `{text}`", code(verdict.failure().unwrap())));
         }

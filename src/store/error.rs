@@ -13,7 +13,7 @@ pub enum StoreError {
         key: String,
     },
     /// The store refused the gateway's credential, or the operating system its user.
-    #[error("the store refused to {operation} `{key}`: {reason}")]
+    #[error("the store refused the gateway's own access to `{key}`")]
     Denied {
         /// What was tried.
         operation: &'static str,

@@ -70,7 +70,9 @@ impl Format {
             return Ok(default);
         }
         let possible = || Self::ALL.iter().copied().filter(|f| obstacle(*f, description).is_none());
+        // Of equals the last wins: reversed, the first of the list.
         let best = possible()
+            .rev()
             .filter_map(|format| rank(format, &ranges).map(|rank| (rank, format == default, format)))
             .max_by_key(|(rank, is_default, _)| (*rank, *is_default));
         best.map(|(_, _, format)| format).ok_or_else(|| WireError::NotAcceptable {

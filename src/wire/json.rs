@@ -6,7 +6,8 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD as BASE64;
 use half::{bf16, f16};
 
-use super::{Description, WireError, small_float};
+use super::{Description, WireError};
+use crate::model::small_float;
 use crate::model::{ChunkData, DType, FloatKind, shape};
 use crate::tensor::Tensor;
 

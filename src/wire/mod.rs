@@ -13,7 +13,6 @@ mod npy;
 mod png;
 mod raw;
 mod safetensors;
-mod small_float;
 
 pub use accept::Accept;
 pub use error::WireError;

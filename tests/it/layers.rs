@@ -147,9 +147,9 @@ fn foreign_crates_are_named_only_where_they_belong() {
         let text = code(&fs::read_to_string(&file).unwrap());
         for (name, homes) in homes {
             let own = names.first().map(String::as_str).unwrap_or_default();
-            let named = text.match_indices(name).any(|(at, _)| {
-                !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':')
-            });
+            let named = text
+                .match_indices(name)
+                .any(|(at, _)| !text[..at].ends_with(|c: char| c.is_alphanumeric() || c == '_' || c == ':'));
             if named && !homes.contains(&own) {
                 wrong.push(format!("{} names {name}", names.join("::")));
             }

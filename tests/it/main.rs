@@ -1,1 +1,9 @@
-fn main() {}
+//! The integration tests, in one binary: one linking, one run.
+
+mod layers;
+mod s3_guards;
+mod s3_lists;
+mod s3_reads;
+mod s3_support;
+mod s3_writes;
+mod store_contract;

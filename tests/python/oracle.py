@@ -70,8 +70,6 @@ def _counted(at: int, length: int) -> int:
 
 def _span(span: Span, length: int, oob: str) -> range:
     step = 1 if span.step is None else span.step
-    if step == 0:
-        raise Refused("InvalidSelection")
     if oob == "fill":
         # Literal positions: nothing counts from the end.
         start = span.start if span.start is not None else (0 if step > 0 else length - 1)
@@ -87,6 +85,9 @@ def _span(span: Span, length: int, oob: str) -> range:
 def expanded(selection: Selection, names: list[str | None]) -> list[Dim]:
     """One entry per dimension: the ellipsis and the missing trailing dimensions written out."""
     dims = list(selection.dims or [])
+    # What is wrong with the text itself comes before what is wrong with it on this array.
+    if any(isinstance(d, Span) and d.step == 0 for d in [*dims, *selection.isel.values()]):
+        raise Refused("InvalidSelection")
     dots = [i for i, d in enumerate(dims) if isinstance(d, Dots)]
     if len(dots) > 1 or len(dims) - len(dots) > len(names):
         raise Refused("InvalidSelection")

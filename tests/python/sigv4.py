@@ -12,6 +12,7 @@ import hmac
 from urllib.parse import quote, urlsplit
 
 UNSIGNED = "UNSIGNED-PAYLOAD"
+EMPTY = hashlib.sha256(b"").hexdigest()
 
 
 def _quote(text: str) -> str:
@@ -53,10 +54,14 @@ def signed(
     *,
     headers: dict[str, str] | None = None,
     region: str = "us-east-1",
-    payload_hash: str = UNSIGNED,
+    payload_hash: str | None = None,
     when: datetime.datetime | None = None,
 ) -> tuple[str, dict[str, str]]:
-    """The URL and the headers of a request signed in its headers. `path` is not encoded yet."""
+    """The URL and the headers of a request signed in its headers. `path` is not encoded yet.
+
+    Without `payload_hash` a body of PUT and POST is left unsigned, and others are said to have none.
+    """
+    payload_hash = payload_hash or (UNSIGNED if method in ("PUT", "POST") else EMPTY)
     stamp = _now(when)
     scope = f"{stamp[:8]}/{region}/s3/aws4_request"
     sent = {k.lower(): v.strip() for k, v in (headers or {}).items()}

@@ -11,7 +11,7 @@ import requests
 from arrays import group, noise, npy, save
 from conftest import GatewayMaker
 from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, error_code, local_store
-from sigv4 import presigned, signed
+from sigv4 import UNSIGNED, presigned, signed
 
 FULL = (ACCESS_KEY, SECRET_KEY)
 NARROW = ("NARROWKEY", "narrow-secret")
@@ -76,6 +76,13 @@ def test_anonymous_requests_are_refused_before_existence_is_told(served: Gateway
             assert code(ask(served, path, None, **params)) == (403, "AccessDenied"), (path, params)
 
 
+def test_only_those_who_may_list_are_told_what_is_not_there(served: Gateway) -> None:
+    assert code(ask(served, "/nobucket/x", FULL, slice="0")) == (404, "NoSuchBucket")
+    assert code(ask(served, "/nobucket/x", None, slice="0")) == (403, "AccessDenied")
+    assert code(ask(served, "/shut/nothing", FULL, slice="0")) == (404, "NoSuchKey")
+    assert code(ask(served, "/shut/nothing", READER)) == (404, "NoSuchKey")
+
+
 def test_signed_slices(served: Gateway) -> None:
     got = ask(served, "/shut/public/a.npy", FULL, slice="1:3,...", format="raw")
     assert got.status_code == 200, got.text
@@ -83,6 +90,18 @@ def test_signed_slices(served: Gateway) -> None:
     assert ask(served, "/shut/public/g.zarr", FULL, array="video", slice="(0,2),::-1").status_code == 200
     assert ask(served, "/shut/public/g.zarr", FULL, **{"x-array": "video", "x-slice": "0"}).status_code == 200
     assert ask(served, "/shut/public/g.zarr/video/@slice=0,:.npy", FULL).status_code == 200
+
+
+def test_a_read_may_leave_its_payload_unsigned(served: Gateway) -> None:
+    """As some clients do over TLS. A GET has no Content-Length."""
+    for method, path, params in (
+        ("GET", "/shut/public/a.npy", [("slice", "0")]),
+        ("GET", "/shut/public/a.npy", []),
+        ("HEAD", "/shut/public/a.npy", []),
+        ("GET", "/shut", [("list-type", "2")]),
+    ):
+        url, headers = signed(method, served.url, path, params, *FULL, payload_hash=UNSIGNED)
+        assert served.session.request(method, url, headers=headers).status_code == 200, (method, path, params)
 
 
 def test_wrong_signatures(served: Gateway) -> None:

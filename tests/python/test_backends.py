@@ -47,11 +47,11 @@ def both(
     return module_gateway(config), cases
 
 
-def same_answer(near: requests.Response, far: requests.Response) -> str | None:
+def same_answer(near: requests.Response, far: requests.Response, own: set[str] = OWN) -> str | None:
     """None, or what differs."""
     if near.status_code != far.status_code:
         return f"status {near.status_code} and {far.status_code}: {far.text[:300]}"
-    heads = [{k.lower(): v for k, v in r.headers.items() if k.lower() not in OWN} for r in (near, far)]
+    heads = [{k.lower(): v for k, v in r.headers.items() if k.lower() not in own} for r in (near, far)]
     if near.ok and near.content != far.content:
         return f"{len(near.content)} and {len(far.content)} bytes differ"
     if near.ok and heads[0] != heads[1]:
@@ -76,6 +76,11 @@ def test_slices(both: tuple[Gateway, list[zoo.Case]]) -> None:
     assert not wrong, f"{len(wrong)} of {len(asked)}\n" + "\n".join(wrong[:20])
 
 
+def own_version(body: dict) -> dict:
+    """A description without the version, which each store gives by its own rules."""
+    return {k: v for k, v in body.items() if k != "source_etag"}
+
+
 def test_whole_objects_ranges_and_describe(both: tuple[Gateway, list[zoo.Case]]) -> None:
     served, cases = both
     wrong = []
@@ -86,7 +91,13 @@ def test_whole_objects_ranges_and_describe(both: tuple[Gateway, list[zoo.Case]])
         asks += [(f, {}, h) for f in files for h in ({}, {"Range": "bytes=3-20"}, {"Range": "bytes=-7"})]
         for where, params, headers in asks:
             got = [served.get(w, headers, **params) for w in (where, where.replace("/zoo/", "/far/", 1))]
-            if difference := same_answer(*got):
+            if "describe" in params:
+                bodies = [g.json() for g in got]
+                difference = None if own_version(bodies[0]) == own_version(bodies[1]) else f"{bodies}"
+            else:
+                # Each store has its own idea of an object's type.
+                difference = same_answer(*got, own=OWN | {"content-type"})
+            if difference:
                 wrong.append(f"{where} {params} {headers}: {difference}")
     assert not wrong, "\n".join(wrong)
 

@@ -59,6 +59,8 @@ def served(
 
 def environment(served: Gateway, home: Path) -> dict[str, str]:
     """What an S3 client of a user would see, and nothing of this machine's own configuration."""
+    # botocore presigns with version 2 of the signature unless told; the gateway refuses that version.
+    (home / "config").write_text("[default]\ns3 =\n    signature_version = s3v4\n    addressing_style = path\n")
     kept = {k: v for k, v in os.environ.items() if not k.startswith("AWS_") and not k.lower().endswith("_proxy")}
     return kept | {
         "HOME": str(home),
@@ -66,7 +68,7 @@ def environment(served: Gateway, home: Path) -> dict[str, str]:
         "AWS_SECRET_ACCESS_KEY": SECRET_KEY,
         "AWS_DEFAULT_REGION": "us-east-1",
         "AWS_ENDPOINT_URL": served.url,
-        "AWS_CONFIG_FILE": str(home / "none"),
+        "AWS_CONFIG_FILE": str(home / "config"),
         "AWS_EC2_METADATA_DISABLED": "true",
         "AWS_PAGER": "",
     }
@@ -105,7 +107,7 @@ def digest(body: bytes) -> str:
 BOTO3 = f"""
 import boto3, hashlib, json, urllib.request
 from botocore.config import Config
-s3 = boto3.client("s3", config=Config(s3={{"addressing_style": "path"}}))
+s3 = boto3.client("s3", config=Config(signature_version="s3v4", s3={{"addressing_style": "path"}}))
 out = {{}}
 out["buckets"] = [b["Name"] for b in s3.list_buckets()["Buckets"]]
 s3.head_bucket(Bucket="data")
@@ -139,11 +141,10 @@ except s3.exceptions.NoSuchKey:
     out["missing"] = True
 out["location"] = s3.get_bucket_location(Bucket="data").get("LocationConstraint")
 
-def add(params, **_):
-    params["query_string"]["x-slice"] = "0:2"
-    params["query_string"]["x-format"] = "raw"
+def add(request, **_):
+    request.params = {{"x-slice": "0:2", "x-format": "raw"}}
 
-s3.meta.events.register("before-call.s3.GetObject", add)
+s3.meta.events.register("before-sign.s3.GetObject", add)
 out["x_slice"] = s3.get_object(Bucket="data", Key="small.npy")["Body"].read().hex()
 print(json.dumps(out))
 """
@@ -245,7 +246,7 @@ def signed_get(served: Gateway, path: str) -> bytes:
 S3FS = f"""
 import hashlib, json, os, io
 import numpy as np, s3fs, zarr
-fs = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"], config_kwargs={{"s3": {{"addressing_style": "path"}}}})
+fs = s3fs.S3FileSystem(endpoint_url=os.environ["AWS_ENDPOINT_URL"], config_kwargs={{"signature_version": "s3v4", "s3": {{"addressing_style": "path"}}}})
 out = {{}}
 out["many"] = len(fs.ls("data/many"))
 out["top"] = sorted(fs.ls("data"))

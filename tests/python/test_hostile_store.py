@@ -86,7 +86,8 @@ def test_a_failing_store(started: Started, where: str, fault: str, answers: set[
     got = served.get("/data/v.zarr", slice="", format="raw")
     took = time.monotonic() - start
     assert (got.status_code, error_code(got)) in answers, got.text[:400]
-    assert "fake upstream text" not in got.text, "an upstream's words about the gateway's own credential stay inside"
+    if fault in ("denied", "signature"):
+        assert "fake upstream text" not in got.text, "what is said about the gateway's own credential stays inside"
     assert took < 10 * UPSTREAM_SECONDS
     if fault == "busy":
         assert int(got.headers["Retry-After"]) >= 1
@@ -192,7 +193,7 @@ def big(put: Callable[..., None]) -> np.ndarray:
 def test_a_body_that_fails_halfway_is_aborted_over_http_1(started: Started) -> None:
     served, fake, put = started
     dense = big(put)
-    fake.faults["big.zarr/c/47/0"] = "broken"
+    fake.faults["big.zarr/c/47/0"] = "truncated"  # its HEAD is as it should be
     fake.objects["plain.bin"] = dense.tobytes()
     fake.faults["plain.bin"] = "truncated"
     with pytest.raises((requests.exceptions.ChunkedEncodingError, requests.exceptions.ConnectionError)):
@@ -208,7 +209,7 @@ def test_a_body_that_fails_halfway_is_aborted_over_http_1(started: Started) -> N
 def test_a_body_that_fails_halfway_is_reset_over_http_2(started: Started) -> None:
     served, fake, put = started
     dense = big(put)
-    fake.faults["big.zarr/c/47/0"] = "broken"
+    fake.faults["big.zarr/c/47/0"] = "truncated"  # its HEAD is as it should be
     fake.objects["plain.bin"] = dense.tobytes()
     fake.faults["plain.bin"] = "truncated"
     with httpx.Client(http1=False, http2=True, trust_env=False, timeout=60) as client:

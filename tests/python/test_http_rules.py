@@ -62,7 +62,7 @@ def test_unknown_parameters_name_the_nearest(served: Gateway) -> None:
     assert "format" in text and "formt" in text
     refused(served, A, 400, "InvalidParameter", slice="0", zzzzzzzz="1")
     # Alone, an unknown name is plain S3's business: the object, not a slice.
-    assert served.get(A, unknown="1").headers["Content-Type"] != "application/x-npy"
+    assert "x-w4dx-shape" not in served.get(A, unknown="1").headers
 
 
 @pytest.mark.parametrize("extra", [{"x-id": "GetObject"}, {"X-Amz-Meta-Foo": "1"}, {"response-content-type": "a/b"}])
@@ -112,12 +112,11 @@ def test_addressing(served: Gateway) -> None:
     assert slice_headers(served.get("/data/g.zarr/video", slice="0")) == ([6, 5], "uint8", ["y", "x"])
     assert slice_headers(served.get("/data/m.safetensors", array="block/0", slice=""))[:2] == ([2], "int64")
     text = refused(served, "/data/g.zarr", 400, "NotAnArray", slice="0")
-    assert "video" in text and "deep" in text
+    assert "video" in text
     text = refused(served, "/data/m.safetensors", 400, "NotAnArray", slice="0")
     assert "wte" in text and "block/0" in text
     refused(served, "/data/nothing", 404, "NoSuchKey", slice="0")
     refused(served, "/data/g.zarr", 404, "NoSuchKey", array="nothing", slice="0")
-    refused(served, "/nobucket/x", 404, "NoSuchBucket", slice="0")
     refused(served, "/data/noise.bin", 400, "NotAnArray", slice="0")
 
 
@@ -168,7 +167,7 @@ def test_limits_are_decided_before_reading(served: Gateway, folder: Path) -> Non
     save(folder, "wide.zarr", np.zeros((1, 1), "u1"), chunks=(1, 1))
     meta = json.loads((folder / "wide.zarr/zarr.json").read_text())
     meta["shape"] = [10**15, 10**4]
-    meta["chunk_grid"]["configuration"]["chunk_shape"] = [10**6, 10**4]
+    meta["chunk_grid"]["configuration"]["chunk_shape"] = [10**4, 10**4]
     (folder / "wide.zarr/zarr.json").write_text(json.dumps(meta))
     before = served.metrics().store_requests("data")
     text = refused(served, "/data/many.zarr", 400, "SliceTooLarge", slice="")

@@ -67,6 +67,7 @@ def test_fill_takes_literal_positions() -> None:
         (Selection([Span(0, 6)], oob="error"), "IndexOutOfRange"),
         (Selection([Span(-6, None)], oob="error"), "IndexOutOfRange"),
         (Selection([Span(None, None, 0)]), "InvalidSelection"),
+        (Selection([Index(9), Span(None, None, 0)]), "InvalidSelection"),
         (Selection([Dots(), Dots()]), "InvalidSelection"),
         (Selection([ALL, ALL, ALL, ALL]), "InvalidSelection"),
     ],

@@ -222,6 +222,25 @@ def test_no_cache_revalidates_at_once_but_keeps_decoded_chunks(
     assert wire.from_raw(got.content, new.dtype, (8, 8))[4:].tobytes() == new[4:].tobytes()
 
 
+def test_a_local_repeat_decodes_nothing_though_versions_are_checked(
+    folder_gateway: Callable[..., tuple[Gateway, Path]],
+) -> None:
+    """The default freshness of a folder is 0 s: a stat, never a second decoding of what did not change."""
+    served, folder = folder_gateway(freshness=None)
+    dense = save(folder, "a.zarr", noise((8, 8), "int32"), chunks=(4, 8), compressors=CHECKED)
+    shard = save(folder, "s.zarr", noise((8, 8), "int32", 2), chunks=(2, 4), shards=(4, 8), compressors=CHECKED)
+    time.sleep(2.2)  # a file that changed in the last two seconds is not cached
+
+    def ask() -> float:
+        assert served.get("/data/a.zarr", slice="1:7", format="raw").content == dense[1:7].tobytes()
+        assert served.get("/data/s.zarr", slice="1:7", format="raw").content == shard[1:7].tobytes()
+        return served.metrics().total("w4dx_chunks_decoded_total")
+
+    first = ask()
+    assert first == 2 + 8
+    assert ask() == first
+
+
 def test_a_write_through_the_gateway_is_seen_at_once(folder_gateway: Callable[..., tuple[Gateway, Path]]) -> None:
     """With freshness of an hour only the invalidation by the write itself can explain a new answer."""
     served, folder = folder_gateway(freshness="3600s")

@@ -134,12 +134,13 @@ def json_scalar(value: object) -> object:
 
 
 def from_png(body: bytes, dtype: np.dtype, shape: tuple[int, ...]) -> np.ndarray:
-    """The pixels, as they are; bool as 0 and the largest value."""
+    """The pixels, as they are."""
     if np.dtype(dtype) == np.uint16 and len(shape) == 3:
         return _png_of_16_bits(body).reshape(shape)
-    pixels = np.asarray(Image.open(io.BytesIO(body)))
+    image = Image.open(io.BytesIO(body))
     if np.dtype(dtype).kind == "b":
-        pixels = pixels.astype(bool)
+        return (np.asarray(image.convert("L")) != 0).reshape(shape)
+    pixels = np.asarray(image)
     assert pixels.dtype.itemsize >= np.dtype(dtype).itemsize, "fewer bits than the elements have"
     return pixels.astype(dtype).reshape(shape)
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use rayon::iter::{IntoParallelIterator, ParallelIterator};
 use serde_json::{Value, json};
-use zarrs::array::{Array, ArrayMetadata, ArrayMetadataOptions, Element};
+use zarrs::array::{Array, ArrayMetadata, Element};
 use zarrs::filesystem::FilesystemStore;
 
 use super::clip::{Clip, FPS};
@@ -48,10 +48,9 @@ pub(super) fn write(root: &Path, size: &Size, progress: &(dyn Fn(u64, u64) + Syn
             VERSION_ATTRIBUTE: VERSION,
         },
     });
-    let document = root.join("zarr.json");
-    std::fs::write(&document, format!("{group:#}\n")).map_err(|error| DemoError::file("write", &document, error))?;
+    write_document(root, &group)?;
     let store = FilesystemStore::new(root).map_err(|error| DemoError::array("clips.zarr", error))?;
-    let writer = Writer { store: Arc::new(store), size, done: AtomicU64::new(0), progress };
+    let writer = Writer { root, store: Arc::new(store), size, done: AtomicU64::new(0), progress };
     writer.video()?;
     writer.audio()?;
     writer.tokens()?;
@@ -59,7 +58,14 @@ pub(super) fn write(root: &Path, size: &Size, progress: &(dyn Fn(u64, u64) + Syn
     writer.label()
 }
 
+/// Writes the metadata document of a group or an array.
+fn write_document(folder: &Path, content: &Value) -> Result<(), DemoError> {
+    let path = folder.join("zarr.json");
+    std::fs::write(&path, format!("{content:#}\n")).map_err(|error| DemoError::file("write", &path, error))
+}
+
 struct Writer<'a> {
+    root: &'a Path,
     store: Arc<FilesystemStore>,
     size: &'a Size,
     done: AtomicU64,
@@ -106,12 +112,14 @@ impl Writer<'_> {
             "dimension_names": layout.dims,
             "attributes": layout.attributes,
         });
+        let folder = self.root.join(name);
+        std::fs::create_dir_all(&folder).map_err(|error| DemoError::file("make", &folder, error))?;
+        // Not `Array::store_metadata`: it shortens `{"name": "crc32c"}` to `"crc32c"`, as Zarr 3.1 allows, and
+        // zarr-python 3.1.6 cannot open that.
+        write_document(&folder, &metadata)?;
         let metadata =
             ArrayMetadata::try_from(metadata.to_string().as_str()).map_err(|error| DemoError::array(name, error))?;
         let array = Array::new_with_metadata(self.store.clone(), &format!("/{name}"), metadata)
-            .map_err(|error| DemoError::array(name, error))?;
-        array
-            .store_metadata_opt(&ArrayMetadataOptions::default().with_include_zarrs_metadata(false))
             .map_err(|error| DemoError::array(name, error))?;
         Ok(NamedArray { name, array })
     }

@@ -64,6 +64,21 @@ fn arrays_have_the_shapes_dimensions_and_rates_that_are_promised() {
     check("label", &[2], &["sample"]);
 }
 
+/// zarr-python 3.1.6 does not know the short form of a codec, a name alone.
+#[test]
+fn codecs_are_written_in_the_form_that_every_reader_knows() {
+    let data = tempfile::tempdir().expect("a folder");
+    ensure_size(data.path(), &SMALL, true).expect("written");
+    for name in ["video", "audio", "tokens", "tokens_offsets", "points", "points_offsets", "label"] {
+        let path = data.path().join(BUCKET).join("clips.zarr").join(name).join("zarr.json");
+        let document: serde_json::Value = serde_json::from_slice(&fs::read(path).expect("a file")).expect("JSON");
+        let inner = &document["codecs"][0]["configuration"];
+        let chains = [&document["codecs"], &inner["codecs"], &inner["index_codecs"]];
+        let codecs: Vec<_> = chains.into_iter().filter_map(|chain| chain.as_array()).flatten().collect();
+        assert!(!codecs.is_empty() && codecs.iter().all(|codec| codec.is_object()), "{name}: {codecs:?}");
+    }
+}
+
 #[test]
 fn stored_values_are_those_that_were_rendered() {
     let data = tempfile::tempdir().expect("a folder");

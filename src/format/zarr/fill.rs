@@ -5,10 +5,9 @@ use base64::prelude::BASE64_STANDARD;
 use serde_json::Value;
 
 use super::json::malformed;
-use super::small_float;
 use crate::format::FormatError;
 use crate::format::numpy::shown;
-use crate::model::{DType, FloatKind};
+use crate::model::{DType, FloatKind, small_float};
 
 /// The bytes of one element of `dtype`, little-endian, from its JSON form in Zarr metadata; for strings and byte
 /// strings the bytes of the value.

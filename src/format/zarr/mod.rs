@@ -16,7 +16,6 @@ mod dtype;
 mod fill;
 mod group;
 mod json;
-mod small_float;
 #[cfg(test)]
 mod tests;
 mod v2;

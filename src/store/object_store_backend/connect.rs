@@ -10,7 +10,7 @@ use object_store::{ClientOptions, RetryConfig};
 use super::error::backend_error;
 use super::{NativeRanges, ObjectStoreBackend};
 use crate::model::Secret;
-use crate::store::{StoreError};
+use crate::store::StoreError;
 
 /// Where a GCS bucket is.
 #[derive(Debug, Clone)]

@@ -1,4 +1,5 @@
-//! The floats of eight bits and fewer: the code nearest to a number.
+//! The floats of eight bits and fewer, by their definitions (OCP Microscaling 1.0, OCP FP8 1.0, and the `fnuz`
+//! forms): the values of their codes, and the code nearest to a number.
 
 /// How the codes of a format with infinities or not-a-numbers end.
 #[derive(Clone, Copy, PartialEq)]
@@ -68,9 +69,21 @@ fn value(name: &str, code: u8) -> Option<f64> {
     Some(sign * magnitude)
 }
 
+/// The value of every byte in the type named `name` (a Zarr name), or `None` for an unknown name.
+///
+/// Types of 4 and 6 bits lie in a byte's low bits; the bits above are ignored.
+pub fn values(name: &str) -> Option<[f64; 256]> {
+    let mask = match layout(name) {
+        Some(layout) => u8::MAX >> (7 - layout.exponent_bits - layout.mantissa_bits),
+        None if name == "float8_e8m0fnu" => u8::MAX,
+        None => return None,
+    };
+    Some(std::array::from_fn(|code| value(name, code as u8 & mask).unwrap_or(f64::NAN)))
+}
+
 /// The code nearest to `x` in the format `name`, ties to the even code; `None` when the format has no such value:
 /// NaN or infinity it lacks, or a number past its largest.
-pub(super) fn encode(name: &str, x: f64) -> Option<u8> {
+pub fn encode(name: &str, x: f64) -> Option<u8> {
     let codes = || (0..=u8::MAX).filter_map(|code| Some((code, value(name, code)?)));
     if x.is_nan() {
         // The quiet NaN with a clear sign, where there are several.
@@ -82,6 +95,10 @@ pub(super) fn encode(name: &str, x: f64) -> Option<u8> {
                 let quiet = layout(name).filter(|l| l.special == Special::Ieee).map(|l| 1_u8 << (l.mantissa_bits - 1));
                 quiet.is_none_or(|bit| code & bit != 0)
             });
+    }
+    if name == "float8_e8m0fnu" && x == 0.0 {
+        // The type has no zero. tensorstore writes its default fill value so, and means the code of all zeros.
+        return Some(0);
     }
     if x.is_infinite() {
         return codes().find(|(_, v)| *v == x).map(|(code, _)| code);
@@ -131,5 +148,38 @@ mod tests {
         assert_eq!(encode("float8_e8m0fnu", 1.0), Some(127));
         assert_eq!(encode("float4_e2m1fn", 6.0), Some(7));
         assert_eq!(encode("float4_e2m1fn", f64::NAN), None);
+    }
+
+    /// Written by ml_dtypes.
+    const ORACLE: &str = include_str!("../../tests/fixtures/small_floats.txt");
+
+    #[test]
+    fn every_code_of_every_type_is_read_as_ml_dtypes_reads_it() {
+        let mut seen = Vec::new();
+        for line in ORACLE.lines().filter(|line| !line.starts_with('#')) {
+            let (name, expected) = line.split_once(' ').expect("a name and values");
+            let expected: Vec<f64> = expected.split(' ').map(|v| v.parse().expect("a number")).collect();
+            let ours = values(name).expect("a known type");
+            assert_eq!(expected.len(), 256);
+            // Bytes with bits above the type's own are no codes of it; readers differ on them.
+            let codes = if name.starts_with("float4") {
+                16
+            } else if name.starts_with("float6") {
+                64
+            } else {
+                256
+            };
+            for (code, (ours, expected)) in ours.iter().zip(&expected).enumerate().take(codes) {
+                let same = ours.to_bits() == expected.to_bits() || ours.is_nan() && expected.is_nan();
+                assert!(same, "{name} {code:#04x}: {ours} is not {expected}");
+            }
+            seen.push(name);
+        }
+        assert_eq!(seen, SMALL_FLOATS);
+    }
+
+    #[test]
+    fn an_unknown_name_has_no_values() {
+        assert!(values("float8_e9m9").is_none());
     }
 }
