@@ -257,6 +257,7 @@ def session() -> Iterator[requests.Session]:
         yield session
 
 
+@pytest.mark.timeout(3600 if SOAK else 300)
 @api.parametrize()
 @seed(SEED)
 @settings(
