@@ -1,1 +1,323 @@
-//! metrics
+//! What the gateway counts, in the Prometheus text format.
+//!
+//! Methods are named for what happened. Labels come from closed lists and from the configuration, never from a
+//! request, so that no client can make the table grow.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+/// Upper bounds of the latency buckets, in seconds: from a cache hit to a request that ran into its timeout.
+const SECONDS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
+
+/// What a request was for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum RequestKind {
+    /// A slice of an array.
+    Slice,
+    /// A description of an array.
+    Describe,
+    /// The plan of a slice.
+    Explain,
+    /// A plain S3 operation.
+    S3,
+    /// Health, metrics, documentation.
+    Admin,
+}
+
+impl RequestKind {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Slice => "slice",
+            Self::Describe => "describe",
+            Self::Explain => "explain",
+            Self::S3 => "s3",
+            Self::Admin => "admin",
+        }
+    }
+}
+
+/// What was asked of a store.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub enum StoreOperation {
+    /// Bytes of an object.
+    Get,
+    /// The description of an object.
+    Head,
+    /// A page of keys.
+    List,
+    /// An upload.
+    Put,
+    /// A removal.
+    Delete,
+}
+
+impl StoreOperation {
+    fn label(self) -> &'static str {
+        match self {
+            Self::Get => "get",
+            Self::Head => "head",
+            Self::List => "list",
+            Self::Put => "put",
+            Self::Delete => "delete",
+        }
+    }
+}
+
+impl EncodeLabelValue for RequestKind {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        EncodeLabelValue::encode(&self.label(), encoder)
+    }
+}
+
+impl EncodeLabelValue for StoreOperation {
+    fn encode(&self, encoder: &mut LabelValueEncoder<'_>) -> Result<(), fmt::Error> {
+        EncodeLabelValue::encode(&self.label(), encoder)
+    }
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    kind: RequestKind,
+    status: u16,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct KindLabels {
+    kind: RequestKind,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreRequestLabels {
+    bucket: Arc<str>,
+    op: StoreOperation,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct BucketLabels {
+    bucket: Arc<str>,
+}
+
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreErrorLabels {
+    bucket: Arc<str>,
+    kind: &'static str,
+}
+
+/// All counters of one gateway. Cheap to clone; clones count together.
+#[derive(Debug, Clone)]
+pub struct Metrics(Arc<Inner>);
+
+#[derive(Debug)]
+struct Inner {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    request_seconds: Family<KindLabels, Histogram>,
+    client_bytes: Counter,
+    store_requests: Family<StoreRequestLabels, Counter>,
+    store_bytes: Family<BucketLabels, Counter>,
+    store_errors: Family<StoreErrorLabels, Counter>,
+    cache_hits: Counter,
+    cache_misses: Counter,
+    cache_evictions: Counter,
+    cache_bytes: Gauge,
+    chunks_decoded: Counter,
+    inflight_bytes: Gauge,
+}
+
+impl Default for Metrics {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Metrics {
+    /// Counters at zero.
+    pub fn new() -> Self {
+        let mut inner = Inner {
+            registry: Registry::default(),
+            requests: Family::default(),
+            request_seconds: Family::new_with_constructor(|| Histogram::new(SECONDS)),
+            client_bytes: Counter::default(),
+            store_requests: Family::default(),
+            store_bytes: Family::default(),
+            store_errors: Family::default(),
+            cache_hits: Counter::default(),
+            cache_misses: Counter::default(),
+            cache_evictions: Counter::default(),
+            cache_bytes: Gauge::default(),
+            chunks_decoded: Counter::default(),
+            inflight_bytes: Gauge::default(),
+        };
+        inner.register();
+        Self(Arc::new(inner))
+    }
+
+    /// A request was answered with this status, so long after it arrived.
+    pub fn request_finished(&self, kind: RequestKind, status: u16, elapsed: Duration) {
+        self.0.requests.get_or_create(&RequestLabels { kind, status }).inc();
+        self.0.request_seconds.get_or_create(&KindLabels { kind }).observe(elapsed.as_secs_f64());
+    }
+
+    /// Bytes of bodies went to clients.
+    pub fn client_bytes_sent(&self, bytes: u64) {
+        self.0.client_bytes.inc_by(bytes);
+    }
+
+    /// The counters of one bucket's store, found once so that counting takes no lock.
+    pub fn store_meter(&self, bucket: &str) -> StoreMeter {
+        let bucket: Arc<str> = bucket.into();
+        let requests =
+            |op| self.0.store_requests.get_or_create_owned(&StoreRequestLabels { bucket: bucket.clone(), op });
+        StoreMeter {
+            get: requests(StoreOperation::Get),
+            head: requests(StoreOperation::Head),
+            list: requests(StoreOperation::List),
+            put: requests(StoreOperation::Put),
+            delete: requests(StoreOperation::Delete),
+            bytes: self.0.store_bytes.get_or_create_owned(&BucketLabels { bucket: bucket.clone() }),
+            metrics: self.clone(),
+            bucket,
+        }
+    }
+
+    /// So many chunks were found in the cache.
+    pub fn cache_hit(&self, chunks: u64) {
+        self.0.cache_hits.inc_by(chunks);
+    }
+
+    /// So many chunks had to be read.
+    pub fn cache_missed(&self, chunks: u64) {
+        self.0.cache_misses.inc_by(chunks);
+    }
+
+    /// So many chunks left the cache to make room.
+    pub fn cache_evicted(&self, chunks: u64) {
+        self.0.cache_evictions.inc_by(chunks);
+    }
+
+    /// The cache now holds so many bytes.
+    pub fn cache_holds(&self, bytes: u64) {
+        self.0.cache_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// So many chunks were decoded.
+    pub fn chunks_decoded(&self, chunks: u64) {
+        self.0.chunks_decoded.inc_by(chunks);
+    }
+
+    /// Requests now hold so many bytes that are not yet sent.
+    pub fn inflight_bytes(&self, bytes: u64) {
+        self.0.inflight_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// Everything in the Prometheus text format (`application/openmetrics-text; version=1.0.0; charset=utf-8`).
+    pub fn encode(&self) -> String {
+        let mut text = String::new();
+        match prometheus_client::encoding::text::encode(&mut text, &self.0.registry) {
+            Ok(()) => text,
+            // Writing into a string fails only when a label's encoder does; what was written before still counts.
+            Err(fmt::Error) => text,
+        }
+    }
+}
+
+impl Inner {
+    /// Names without `_total`: the encoder adds it to every counter.
+    fn register(&mut self) {
+        let registry = &mut self.registry;
+        registry.register("w4dx_requests", "Requests answered, by kind and status", self.requests.clone());
+        registry.register(
+            "w4dx_request_seconds",
+            "Time from a request's arrival to the end of its answer, in seconds",
+            self.request_seconds.clone(),
+        );
+        registry.register("w4dx_client_bytes", "Bytes of bodies sent to clients", self.client_bytes.clone());
+        registry.register("w4dx_store_requests", "Requests to stores, by bucket", self.store_requests.clone());
+        registry.register("w4dx_store_bytes", "Bytes of objects read from stores", self.store_bytes.clone());
+        registry.register("w4dx_store_errors", "Failures of stores, by kind", self.store_errors.clone());
+        registry.register("w4dx_cache_hits", "Chunks found in the cache", self.cache_hits.clone());
+        registry.register("w4dx_cache_misses", "Chunks not found in the cache", self.cache_misses.clone());
+        registry.register("w4dx_cache_evictions", "Chunks that left the cache", self.cache_evictions.clone());
+        registry.register("w4dx_cache_bytes", "Bytes that the cache holds", self.cache_bytes.clone());
+        registry.register("w4dx_chunks_decoded", "Chunks decoded", self.chunks_decoded.clone());
+        registry.register("w4dx_inflight_bytes", "Bytes that requests under way hold", self.inflight_bytes.clone());
+    }
+}
+
+/// The counters of one bucket's store.
+#[derive(Debug, Clone)]
+pub struct StoreMeter {
+    get: Counter,
+    head: Counter,
+    list: Counter,
+    put: Counter,
+    delete: Counter,
+    bytes: Counter,
+    metrics: Metrics,
+    bucket: Arc<str>,
+}
+
+impl StoreMeter {
+    /// A request went to the store.
+    pub fn requested(&self, operation: StoreOperation) {
+        match operation {
+            StoreOperation::Get => &self.get,
+            StoreOperation::Head => &self.head,
+            StoreOperation::List => &self.list,
+            StoreOperation::Put => &self.put,
+            StoreOperation::Delete => &self.delete,
+        }
+        .inc();
+    }
+
+    /// Bytes came from the store.
+    pub fn read(&self, bytes: u64) {
+        self.bytes.inc_by(bytes);
+    }
+
+    /// The store failed; `kind` is from a closed list.
+    pub fn failed(&self, kind: &'static str) {
+        let labels = StoreErrorLabels { bucket: self.bucket.clone(), kind };
+        self.metrics.0.store_errors.get_or_create(&labels).inc();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_end_in_total_once() {
+        let metrics = Metrics::new();
+        metrics.request_finished(RequestKind::Slice, 200, Duration::from_millis(3));
+        metrics.store_meter("b").requested(StoreOperation::Get);
+        metrics.store_meter("b").failed("denied");
+        metrics.client_bytes_sent(7);
+        metrics.cache_holds(5);
+        let text = metrics.encode();
+        for line in [
+            "w4dx_requests_total{kind=\"slice\",status=\"200\"} 1",
+            "w4dx_request_seconds_count{kind=\"slice\"} 1",
+            "w4dx_request_seconds_bucket{le=\"0.005\",kind=\"slice\"} 1",
+            "w4dx_client_bytes_total 7",
+            "w4dx_store_requests_total{bucket=\"b\",op=\"get\"} 1",
+            "w4dx_store_requests_total{bucket=\"b\",op=\"delete\"} 0",
+            "w4dx_store_errors_total{bucket=\"b\",kind=\"denied\"} 1",
+            "w4dx_cache_hits_total 0",
+            "w4dx_cache_bytes 5",
+            "w4dx_inflight_bytes 0",
+            "# EOF",
+        ] {
+            assert!(text.contains(line), "{line}\nin\n{text}");
+        }
+        assert!(!text.contains("_total_total"));
+    }
+}

@@ -101,6 +101,45 @@ pub enum StoreError {
     },
 }
 
+impl StoreError {
+    /// The same error about another name of the same object: a store beneath a prefix tells keys without it.
+    pub(super) fn about(mut self, name: &str) -> Self {
+        match &mut self {
+            Self::NotFound { key }
+            | Self::Denied { key, .. }
+            | Self::Changed { key }
+            | Self::RangeNotSatisfiable { key, .. }
+            | Self::PreconditionFailed { key }
+            | Self::Truncated { key, .. }
+            | Self::Timeout { key }
+            | Self::Failed { key, .. }
+            | Self::InvalidKey { key, .. }
+            | Self::BadDigest { key, .. } => *key = name.to_owned(),
+            Self::Throttled | Self::RequestBody { .. } | Self::Unsupported { .. } => {}
+        }
+        self
+    }
+
+    /// A name for metrics when the store itself is at fault; `None` for what a client asked wrongly or what is absent.
+    pub(super) fn store_fault(&self) -> Option<&'static str> {
+        match self {
+            Self::Denied { .. } => Some("denied"),
+            Self::Changed { .. } => Some("changed"),
+            Self::Truncated { .. } => Some("truncated"),
+            Self::Timeout { .. } => Some("timeout"),
+            Self::Throttled => Some("throttled"),
+            Self::Failed { .. } => Some("failed"),
+            Self::NotFound { .. }
+            | Self::RangeNotSatisfiable { .. }
+            | Self::PreconditionFailed { .. }
+            | Self::InvalidKey { .. }
+            | Self::BadDigest { .. }
+            | Self::RequestBody { .. }
+            | Self::Unsupported { .. } => None,
+        }
+    }
+}
+
 impl Fault for StoreError {
     fn kind(&self) -> ErrorKind {
         match self {

@@ -11,7 +11,11 @@ mod local;
 mod memory;
 mod metered;
 mod object_store_backend;
+mod prefixed;
+mod range;
 mod s3;
+mod secret;
+mod upload_body;
 
 use std::collections::BTreeMap;
 use std::time::SystemTime;
@@ -19,9 +23,17 @@ use std::time::SystemTime;
 use bytes::Bytes;
 use futures::stream::BoxStream;
 
-pub use bucket::{AnonymousAccess, Bucket, Buckets, Freshness};
+pub use bucket::{AnonymousAccess, Bucket, Buckets, DefaultBuckets, Freshness};
 pub use error::StoreError;
+pub use faulty::{Call, Fault, FaultyStore};
 pub use listing::{ListPage, ListRequest};
+pub use local::LocalStore;
+pub use memory::memory_store;
+pub use metered::MeteredStore;
+pub use object_store_backend::{AzureSettings, GcsSettings, ObjectStoreBackend, azure_store, gcs_store};
+pub use prefixed::Prefixed;
+pub use s3::{S3Settings, S3Store};
+pub use secret::Secret;
 
 use crate::model::{ByteRange, Version};
 

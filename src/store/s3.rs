@@ -1,1 +1,366 @@
-//! s3
+//! Buckets of an S3 store, through the AWS SDK.
+//!
+//! One read is one GetObject with Range and If-Match. Every call has a deadline, the SDK's own retries included. An
+//! answer is checked before it is believed: version present, range as asked, body as long as announced.
+
+mod answer;
+mod connect;
+mod error;
+mod upload;
+
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use aws_sdk_s3::Client;
+use aws_sdk_s3::operation::get_object::GetObjectOutput;
+use bytes::{Bytes, BytesMut};
+use futures::{StreamExt, stream};
+
+pub use self::connect::S3Settings;
+
+use self::error::{PutFault, sdk_error};
+use super::listing::PageBuilder;
+use super::range::resolve;
+use super::{Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError, UploadStream};
+use crate::model::{ByteRange, Version};
+
+/// Size in bytes from which a stream's piece is handed on.
+const PIECE_BYTES: usize = 512 << 10;
+
+/// Most bytes reserved for a body because a header announced them; a longer one grows as it arrives.
+const RESERVE_BYTES: u64 = 64 << 20;
+
+/// For how long a sign that the bucket exists is trusted. A 404 to HEAD does not say what is missing.
+const BUCKET_SEEN_FOR: Duration = Duration::from_secs(60);
+
+/// Most entries that S3 gives in one page.
+const PAGE_ENTRIES: usize = 1000;
+
+/// A bucket of an S3 store.
+#[derive(Debug)]
+pub struct S3Store {
+    client: Client,
+    bucket: String,
+    timeout: Duration,
+    read_timeout: Duration,
+    bucket_seen: Mutex<Option<Instant>>,
+}
+
+impl S3Store {
+    /// Prepares the client. Makes no request to the bucket; credentials are looked up when first needed.
+    pub async fn connect(settings: S3Settings) -> Self {
+        Self {
+            client: connect::client(&settings).await,
+            bucket: settings.bucket,
+            timeout: settings.timeout,
+            read_timeout: settings.read_timeout,
+            bucket_seen: Mutex::new(None),
+        }
+    }
+
+    /// Runs a call within the deadline.
+    async fn within<T>(
+        &self,
+        key: &str,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        match tokio::time::timeout(self.timeout, call).await {
+            Ok(result) => result,
+            Err(_elapsed) => Err(StoreError::Timeout { key: key.into() }),
+        }
+    }
+
+    fn note_bucket(&self) {
+        *self.bucket_seen.lock().unwrap_or_else(PoisonError::into_inner) = Some(Instant::now());
+    }
+
+    /// A 404 to a HEAD has no body, so it may mean the key or the whole bucket. An absent bucket must not read as an
+    /// absent chunk.
+    async fn absent(&self, operation: &'static str, key: &str) -> StoreError {
+        let seen = *self.bucket_seen.lock().unwrap_or_else(PoisonError::into_inner);
+        if seen.is_none_or(|seen| seen.elapsed() > BUCKET_SEEN_FOR) {
+            match self.client.head_bucket().bucket(&self.bucket).send().await {
+                Err(error) if error.raw_response().is_some_and(|response| response.status().as_u16() == 404) => {
+                    let reason = format!("the bucket `{}` does not exist at the store", self.bucket);
+                    return StoreError::Failed { operation, key: key.into(), reason };
+                }
+                // Without the right to look at the bucket S3 answers an absent key with 403, not 404.
+                Ok(_) | Err(_) => self.note_bucket(),
+            }
+        }
+        StoreError::NotFound { key: key.into() }
+    }
+
+    async fn head_now(&self, key: &str) -> Result<ObjectInfo, StoreError> {
+        match self.client.head_object().bucket(&self.bucket).key(key).send().await {
+            Ok(output) => {
+                self.note_bucket();
+                answer::head_info(key, &output)
+            }
+            Err(error) => match sdk_error("describe", key, &error) {
+                StoreError::NotFound { key } => Err(self.absent("describe", &key).await),
+                other => Err(other),
+            },
+        }
+    }
+
+    /// Sends a GetObject and checks what it announces. `None` where no request can ask for it: the range is empty.
+    async fn open(
+        &self,
+        key: &str,
+        range: &ByteRange,
+        if_match: Option<&Version>,
+    ) -> Result<Option<(answer::Announced, GetObjectOutput)>, StoreError> {
+        let Some(header) = range_header(range) else { return Ok(None) };
+        let request = self
+            .client
+            .get_object()
+            .bucket(&self.bucket)
+            .key(key)
+            .set_range(header)
+            .set_if_match(if_match.map(|version| format!("\"{version}\"")));
+        match request.send().await {
+            Ok(output) => {
+                self.note_bucket();
+                let announced = answer::announced(key, range, &output)?;
+                if if_match.is_some_and(|expected| *expected != announced.info.version) {
+                    return Err(StoreError::Changed { key: key.into() });
+                }
+                Ok(Some((announced, output)))
+            }
+            Err(error) => match sdk_error("read", key, &error) {
+                StoreError::RangeNotSatisfiable { .. } if matches!(range, ByteRange::Suffix(_)) => Ok(None),
+                // Some stores do not tell the size with the refusal.
+                StoreError::RangeNotSatisfiable { key, size: 0 } => {
+                    let size = self.head_now(&key).await?.size;
+                    Err(StoreError::RangeNotSatisfiable { key, size })
+                }
+                other => Err(other),
+            },
+        }
+    }
+
+    /// An empty part of an object: nothing to ask for but the object's description.
+    async fn empty(
+        &self,
+        key: &str,
+        range: &ByteRange,
+        if_match: Option<&Version>,
+    ) -> Result<(ObjectInfo, u64), StoreError> {
+        let info = self.head_now(key).await?;
+        if if_match.is_some_and(|expected| *expected != info.version) {
+            return Err(StoreError::Changed { key: key.into() });
+        }
+        match resolve(range, info.size) {
+            Some(range) if range.is_empty() => Ok((info, range.start)),
+            // The object had no bytes when it was asked for them, and has some now.
+            Some(_) => Err(StoreError::Changed { key: key.into() }),
+            None => Err(StoreError::RangeNotSatisfiable { key: key.into(), size: info.size }),
+        }
+    }
+
+    async fn list_page(&self, request: &ListRequest) -> Result<ListPage, StoreError> {
+        let mut page = PageBuilder::new(request);
+        if request.max_keys == 0 {
+            return Ok(page.finish(false));
+        }
+        let mut token = None;
+        loop {
+            let output = self
+                .client
+                .list_objects_v2()
+                .bucket(&self.bucket)
+                .prefix(&request.prefix)
+                .set_delimiter(request.delimiter.clone())
+                .set_start_after(request.start_after.clone())
+                .set_continuation_token(token)
+                .max_keys(i32::try_from(request.max_keys.saturating_add(1).min(PAGE_ENTRIES)).unwrap_or(i32::MAX))
+                .send()
+                .await
+                .map_err(|error| match sdk_error("list", &request.prefix, &error) {
+                    StoreError::NotFound { key } => StoreError::Failed {
+                        operation: "list",
+                        key,
+                        reason: format!("the store knows no bucket `{}`", self.bucket),
+                    },
+                    other => other,
+                })?;
+            self.note_bucket();
+            let next = output.next_continuation_token().map(str::to_owned);
+            let truncated = output.is_truncated().unwrap_or(false);
+            if answer::add_entries(&mut page, output)? {
+                return Ok(page.finish(true));
+            }
+            token = match next {
+                Some(next) if truncated => Some(next),
+                _ => return Ok(page.finish(false)),
+            };
+        }
+    }
+}
+
+#[async_trait::async_trait]
+impl Store for S3Store {
+    async fn head(&self, key: &str) -> Result<ObjectInfo, StoreError> {
+        self.within(key, self.head_now(key)).await
+    }
+
+    async fn get(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
+        let call = async {
+            let Some((announced, output)) = self.open(key, &range, if_match).await? else {
+                let (info, start) = self.empty(key, &range, if_match).await?;
+                return Ok(Fetched { info, start, bytes: Bytes::new() });
+            };
+            let bytes = read_body(key, announced.len, output).await?;
+            Ok(Fetched { info: announced.info, start: announced.start, bytes })
+        };
+        self.within(key, call).await
+    }
+
+    async fn stream(
+        &self,
+        key: &str,
+        range: ByteRange,
+        if_match: Option<&Version>,
+    ) -> Result<ObjectStream, StoreError> {
+        let opened = self.within(key, self.open(key, &range, if_match)).await?;
+        let Some((announced, output)) = opened else {
+            let (info, start) = self.within(key, self.empty(key, &range, if_match)).await?;
+            return Ok(ObjectStream { info, start, len: 0, body: stream::empty().boxed() });
+        };
+        let body = pieces(key.to_owned(), announced.len, output, self.read_timeout).boxed();
+        Ok(ObjectStream { info: announced.info, start: announced.start, len: announced.len, body })
+    }
+
+    async fn list(&self, request: &ListRequest) -> Result<ListPage, StoreError> {
+        self.within(&request.prefix, self.list_page(request)).await
+    }
+
+    async fn put(&self, key: &str, body: UploadStream, options: PutOptions) -> Result<ObjectInfo, StoreError> {
+        upload::put(self, key, body, options).await
+    }
+
+    async fn delete(&self, key: &str) -> Result<(), StoreError> {
+        let call = async {
+            match self.client.delete_object().bucket(&self.bucket).key(key).send().await {
+                Ok(_) => Ok(()),
+                Err(error) => match sdk_error("delete", key, &error) {
+                    StoreError::NotFound { .. } => Ok(()),
+                    other => Err(other),
+                },
+            }
+        };
+        self.within(key, call).await
+    }
+
+    async fn ready(&self) -> Result<(), StoreError> {
+        let call = async {
+            match self.client.head_bucket().bucket(&self.bucket).send().await {
+                Ok(_) => {
+                    self.note_bucket();
+                    Ok(())
+                }
+                Err(error) => Err(match sdk_error("find", &self.bucket, &error) {
+                    StoreError::NotFound { key } => StoreError::Failed {
+                        operation: "find",
+                        key,
+                        reason: "the bucket does not exist at the store".into(),
+                    },
+                    other => other,
+                }),
+            }
+        };
+        self.within(&self.bucket, call).await
+    }
+}
+
+/// The `Range` header of a read: `Some(None)` for the whole object, `None` when no header can ask for it.
+fn range_header(range: &ByteRange) -> Option<Option<String>> {
+    match range {
+        ByteRange::Whole => Some(None),
+        ByteRange::From(start) => Some(Some(format!("bytes={start}-"))),
+        ByteRange::Suffix(0) => None,
+        ByteRange::Suffix(length) => Some(Some(format!("bytes=-{length}"))),
+        ByteRange::Bounded(range) if range.is_empty() => None,
+        ByteRange::Bounded(range) => Some(Some(format!("bytes={}-{}", range.start, range.end - 1))),
+    }
+}
+
+/// Reads a body of a known length, no byte more and none less.
+async fn read_body(key: &str, len: u64, mut output: GetObjectOutput) -> Result<Bytes, StoreError> {
+    let mut bytes = BytesMut::with_capacity(usize::try_from(len.min(RESERVE_BYTES)).unwrap_or(0));
+    loop {
+        match output.body.try_next().await {
+            Ok(Some(piece)) => {
+                if (bytes.len() as u64).saturating_add(piece.len() as u64) > len {
+                    return Err(too_long(key, len));
+                }
+                bytes.extend_from_slice(&piece);
+            }
+            Ok(None) if bytes.len() as u64 == len => return Ok(bytes.freeze()),
+            Ok(None) => {
+                return Err(StoreError::Truncated { key: key.into(), got: bytes.len() as u64, expected: len });
+            }
+            Err(error) => return Err(error::body_error(key, bytes.len() as u64, len, &error)),
+        }
+    }
+}
+
+struct Reading {
+    key: String,
+    output: GetObjectOutput,
+    read_timeout: Duration,
+    got: u64,
+    len: u64,
+    /// An error that came after bytes which are still to be handed on; then the end.
+    failed: Option<Option<StoreError>>,
+}
+
+/// A body of a known length in pieces. Ends with an error unless every byte came.
+fn pieces(
+    key: String,
+    len: u64,
+    output: GetObjectOutput,
+    read_timeout: Duration,
+) -> impl stream::Stream<Item = Result<Bytes, StoreError>> + Send {
+    let reading = Reading { key, output, read_timeout, got: 0, len, failed: None };
+    stream::unfold(reading, |mut reading| async move {
+        if let Some(error) = &mut reading.failed {
+            let error = error.take()?;
+            return Some((Err(error), reading));
+        }
+        let mut piece = BytesMut::new();
+        while piece.len() < PIECE_BYTES && reading.got < reading.len {
+            match reading.next().await {
+                Ok(bytes) => piece.extend_from_slice(&bytes),
+                Err(error) if piece.is_empty() => {
+                    reading.failed = Some(None);
+                    return Some((Err(error), reading));
+                }
+                Err(error) => {
+                    reading.failed = Some(Some(error));
+                    break;
+                }
+            }
+        }
+        (!piece.is_empty()).then(|| (Ok(piece.freeze()), reading))
+    })
+}
+
+impl Reading {
+    async fn next(&mut self) -> Result<Bytes, StoreError> {
+        match tokio::time::timeout(self.read_timeout, self.output.body.try_next()).await {
+            Ok(Ok(Some(bytes))) => {
+                self.got = self.got.saturating_add(bytes.len() as u64);
+                if self.got > self.len { Err(too_long(&self.key, self.len)) } else { Ok(bytes) }
+            }
+            Ok(Ok(None)) => Err(StoreError::Truncated { key: self.key.clone(), got: self.got, expected: self.len }),
+            Ok(Err(error)) => Err(error::body_error(&self.key, self.got, self.len, &error)),
+            Err(_elapsed) => Err(StoreError::Timeout { key: self.key.clone() }),
+        }
+    }
+}
+
+fn too_long(key: &str, len: u64) -> StoreError {
+    StoreError::Failed { operation: "read", key: key.into(), reason: format!("the body is longer than {len} bytes") }
+}
