@@ -26,6 +26,8 @@
 mod build;
 mod error;
 mod file;
+#[cfg(test)]
+mod tests;
 mod units;
 
 use std::collections::BTreeMap;

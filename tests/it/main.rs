@@ -1,1 +1,5 @@
-fn main() {}
+//! Tests through public interfaces.
+
+#![allow(clippy::unwrap_used)]
+
+mod store_contract;
