@@ -26,6 +26,7 @@
 mod build;
 mod error;
 mod file;
+mod tables;
 #[cfg(test)]
 mod tests;
 mod units;

@@ -32,7 +32,8 @@ impl Config {
                 store: bucket.store.clone(),
                 reason: format!("bucket `{name}` lies in it, but it is not configured"),
             })?;
-            let part = part_of(store, &bucket.prefix);
+            // Also without a prefix: it keeps keys with `..` from anything on the way to the store.
+            let part = Arc::new(Prefixed::new(Arc::clone(store), &bucket.prefix));
             buckets.push(Bucket {
                 name: name.as_str().into(),
                 store: Arc::new(MeteredStore::new(part, metrics, name)),
@@ -114,10 +115,6 @@ fn open_folder(name: &str, path: &Path) -> Result<LocalStore, ConfigError> {
         }
         _ => ConfigError::Store { store: name.into(), reason: error.to_string() },
     })
-}
-
-fn part_of(store: &Arc<dyn Store>, prefix: &str) -> Arc<dyn Store> {
-    if prefix.is_empty() { Arc::clone(store) } else { Arc::new(Prefixed::new(Arc::clone(store), prefix)) }
 }
 
 fn default_freshness(store: &dyn Store) -> Freshness {

@@ -115,7 +115,8 @@ impl FaultyStore {
                 tokio::time::sleep(time).await;
                 Ok(None)
             }
-            other => Ok(other),
+            Some(fault @ (Fault::TruncateAfter(_) | Fault::Changed | Fault::FlipByte(_))) => Ok(Some(fault)),
+            None => Ok(None),
         }
     }
 }
@@ -184,7 +185,8 @@ impl Store for FaultyStore {
                 Ok(Fetched { bytes: flip(fetched.bytes, fetched.start, offset), ..fetched })
             }
             Some(Fault::Changed) => Ok(Fetched { info: changed(fetched.info), ..fetched }),
-            _ => Ok(fetched),
+            // The body ends before the fault; the others were met on arrival.
+            Some(Fault::TruncateAfter(_) | Fault::Status(_) | Fault::Hang | Fault::Latency(_)) | None => Ok(fetched),
         }
     }
 
@@ -216,7 +218,7 @@ impl Store for FaultyStore {
                 Ok(ObjectStream { body: body.boxed(), ..stream })
             }
             Some(Fault::Changed) => Ok(ObjectStream { info: changed(stream.info), ..stream }),
-            _ => Ok(stream),
+            Some(Fault::TruncateAfter(_) | Fault::Status(_) | Fault::Hang | Fault::Latency(_)) | None => Ok(stream),
         }
     }
 

@@ -107,7 +107,8 @@ impl<'a> PageBuilder<'a> {
         passed.into_iter().flatten().all(|passed| entry > passed)
     }
 
-    fn is_full(&self) -> bool {
+    /// Whether another key would be one too many.
+    pub(super) fn is_full(&self) -> bool {
         self.page.objects.len() + self.page.prefixes.len() >= self.request.max_keys
     }
 }

@@ -187,7 +187,8 @@ impl ObjectStoreBackend {
                 .list_paginated(prefix, options)
                 .await
                 .map_err(|error| backend_error("list", &request.prefix, error))?;
-            if add_entries(&mut page, answer.result)? {
+            let complete = add_entries(&mut page, answer.result)?;
+            if complete || (page.is_full() && answer.page_token.is_some()) {
                 return Ok(page.finish(true));
             }
             match answer.page_token {

@@ -17,7 +17,7 @@ pub struct Prefixed {
 }
 
 impl Prefixed {
-    /// The keys of `inner` that begin with `prefix`. A slash is added to a prefix that lacks it.
+    /// The keys of `inner` that begin with `prefix`. A slash is added to a prefix that lacks it; `""` is all of them.
     pub fn new(inner: Arc<dyn Store>, prefix: &str) -> Self {
         let prefix = if prefix.is_empty() || prefix.ends_with('/') { prefix.into() } else { format!("{prefix}/") };
         Self { inner, prefix }

@@ -34,7 +34,7 @@ const RESERVE_BYTES: u64 = 64 << 20;
 const BUCKET_SEEN_FOR: Duration = Duration::from_secs(60);
 
 /// Most entries that S3 gives in one page.
-const PAGE_ENTRIES: usize = 1000;
+const PAGE_ENTRIES: i32 = 1000;
 
 /// A bucket of an S3 store.
 #[derive(Debug)]
@@ -174,7 +174,7 @@ impl S3Store {
                 .set_delimiter(request.delimiter.clone())
                 .set_start_after(request.start_after.clone())
                 .set_continuation_token(token)
-                .max_keys(i32::try_from(request.max_keys.saturating_add(1).min(PAGE_ENTRIES)).unwrap_or(i32::MAX))
+                .max_keys(i32::try_from(request.max_keys).unwrap_or(i32::MAX).min(PAGE_ENTRIES))
                 .send()
                 .await
                 .map_err(|error| match sdk_error("list", &request.prefix, &error) {
@@ -188,7 +188,9 @@ impl S3Store {
             self.note_bucket();
             let next = output.next_continuation_token().map(str::to_owned);
             let truncated = output.is_truncated().unwrap_or(false);
-            if answer::add_entries(&mut page, output)? {
+            let complete = answer::add_entries(&mut page, output)?;
+            // More keys follow a full page that the store cut off; asking for them only to know costs a request.
+            if complete || (page.is_full() && truncated) {
                 return Ok(page.finish(true));
             }
             token = match next {

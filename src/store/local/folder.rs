@@ -271,4 +271,18 @@ mod tests {
             assert_eq!(content_type(key), expected, "{key}");
         }
     }
+
+    #[test]
+    fn only_what_is_not_there_is_absent() {
+        for errno in [Errno::NOENT, Errno::NOTDIR, Errno::LOOP, Errno::XDEV, Errno::NAMETOOLONG] {
+            assert!(matches!(store_error("read", "k", errno), StoreError::NotFound { .. }), "{errno}");
+        }
+        for errno in [Errno::ACCESS, Errno::PERM] {
+            assert!(matches!(store_error("read", "k", errno), StoreError::Denied { .. }), "{errno}");
+        }
+        for errno in [Errno::IO, Errno::MFILE, Errno::NOMEM, Errno::STALE, Errno::NOSPC] {
+            assert!(matches!(store_error("read", "k", errno), StoreError::Failed { .. }), "{errno}");
+        }
+        assert!(store_error("write", "k", Errno::NOSPC).to_string().contains("no space is left"));
+    }
 }
