@@ -138,7 +138,7 @@ async fn s3_upstream_lists_as_an_ordered_map() {
         put(store.as_ref(), key, "x").await;
     }
     for prefix in ["", "a", "a/", "z/", "none"] {
-        for delimiter in [None, Some("/")] {
+        for delimiter in [None, Some("/"), Some("b")] {
             for start_after in [None, Some("a/b"), Some("a/"), Some("b+c"), Some("z/2")] {
                 for max_keys in [1, 2, 3, 100] {
                     let request = ListRequest {

@@ -180,6 +180,30 @@ async fn an_answer_that_contradicts_itself_is_refused() {
 }
 
 #[tokio::test]
+async fn an_upstream_that_lists_out_of_order_loses_no_key() {
+    let object = |key: &str| {
+        format!(
+            "<Contents><Key>{key}</Key><Size>1</Size><ETag>v</ETag><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+        )
+    };
+    let contents = ["a/b", "a.b", "a0"].map(object).concat();
+    let body = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>");
+    let headers = format!("Content-Type: application/xml\r\nContent-Length: {}\r\n", body.len());
+    let store = server(answer("200 OK", &headers, &body)).await;
+    let mut keys = Vec::new();
+    let mut request = ListRequest { max_keys: 1, ..ListRequest::default() };
+    loop {
+        let page = store.list(&request).await.unwrap();
+        keys.extend(page.objects.into_iter().map(|(key, _)| key));
+        match page.next {
+            Some(next) => request.start_after = Some(next),
+            None => break,
+        }
+    }
+    assert_eq!(keys, ["a.b", "a/b", "a0"]);
+}
+
+#[tokio::test]
 async fn a_silent_or_absent_upstream_is_an_error_in_time() {
     let started = std::time::Instant::now();
     assert!(outcome(None).await.starts_with("Timeout"));
