@@ -25,7 +25,10 @@ async fn walk(store: &dyn Store, first: &ListRequest) -> Vec<(String, bool)> {
         }
         entries.extend(these);
         match page.next {
-            Some(next) => request.start_after = Some(next),
+            Some(next) => {
+                assert!(request.start_after.as_ref() < Some(&next), "no progress after {request:?}");
+                request.start_after = Some(next);
+            }
             None => return entries,
         }
     }

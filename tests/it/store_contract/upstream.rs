@@ -196,7 +196,10 @@ async fn an_upstream_that_lists_out_of_order_loses_no_key() {
         let page = store.list(&request).await.unwrap();
         keys.extend(page.objects.into_iter().map(|(key, _)| key));
         match page.next {
-            Some(next) => request.start_after = Some(next),
+            Some(next) => {
+                assert!(request.start_after.as_ref() < Some(&next), "no progress after {request:?}");
+                request.start_after = Some(next);
+            }
             None => break,
         }
     }
