@@ -216,6 +216,7 @@ fn own_routes() -> Router<AppState> {
     Router::new()
         .route("/-/health", get(health))
         .route("/-/ready", get(ready))
+        .method_not_allowed_fallback(no_method)
         .route("/-/", axum::routing::any(no_route))
         .route("/-/{*rest}", axum::routing::any(no_route))
 }
@@ -226,6 +227,12 @@ fn metrics_route() -> Router<AppState> {
 
 async fn no_route(request: Request) -> Response {
     let problem = error::Problem::new(ErrorKind::NoSuchKey, format!("no route {}", request.uri().path()));
+    error::render(&problem, true, request.uri().path(), &id_of(&request)).map(Body::new)
+}
+
+async fn no_method(request: Request) -> Response {
+    let message = format!("{} is not allowed on {}", request.method(), request.uri().path());
+    let problem = error::Problem::new(ErrorKind::MethodNotAllowed, message);
     error::render(&problem, true, request.uri().path(), &id_of(&request)).map(Body::new)
 }
 

@@ -56,13 +56,28 @@ pub(super) async fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     }
     settings.admin_listen = arguments.admin_listen.or(settings.admin_listen);
     let gateway = Gateway::new(buckets, Policy::new(keys), metrics, &config.gateway_settings())?;
-    for bucket in gateway.buckets.iter() {
-        if let Err(error) = bucket.store.ready().await {
-            anyhow::ensure!(!arguments.check, "bucket `{}` is not ready: {error}", bucket.name);
-            tracing::warn!(bucket = %bucket.name, cause = ?error, "bucket is not ready; /-/ready says so until it is");
+    if arguments.check {
+        for bucket in gateway.buckets.iter() {
+            let ready = bucket.store.ready().await;
+            ready.with_context(|| format!("bucket `{}` is not ready", bucket.name))?;
         }
     }
-    serve(gateway, settings, |_| Ok(())).await
+    // An upstream may take its time to be unreachable: it must not hold up the others.
+    let checked = Arc::clone(&gateway);
+    serve(gateway, settings, move |_| {
+        tokio::spawn(async move { warn_of_unready(&checked).await });
+        Ok(())
+    })
+    .await
+}
+
+async fn warn_of_unready(gateway: &Gateway) {
+    for bucket in gateway.buckets.iter() {
+        if let Err(error) = bucket.store.ready().await {
+            tracing::warn!(bucket = %bucket.name, %error, "bucket is not ready; /-/ready says so until it is");
+            tracing::debug!(bucket = %bucket.name, cause = ?error, "why");
+        }
+    }
 }
 
 fn log_format(config: &Config) -> LogFormat {

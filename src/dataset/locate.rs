@@ -276,7 +276,9 @@ impl IndexReader<'_> {
         };
         let ObjectState::Present { version, size, last_modified } = present(&fetched.info) else { return Ok(None) };
         let index = self.parse(0, &fetched.bytes)?;
-        datasets.indexes.insert(self.index_key(&version, 0, 0), Arc::clone(&index));
+        if fetched.info.settled {
+            datasets.indexes.insert(self.index_key(&version, 0, 0), Arc::clone(&index));
+        }
         Ok(Some(Shard { version, size, last_modified, index }))
     }
 
@@ -329,7 +331,9 @@ impl IndexReader<'_> {
             return Err(Arc::new(StoreError::Changed { key: self.key.to_owned() }).into());
         };
         let index = self.parse(level, &fetched.bytes)?;
-        self.datasets.indexes.insert(key, Arc::clone(&index));
+        if fetched.info.settled {
+            self.datasets.indexes.insert(key, Arc::clone(&index));
+        }
         self.known.insert((level, container.start), Arc::clone(&index));
         Ok(index)
     }

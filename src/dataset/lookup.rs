@@ -1,6 +1,7 @@
 //! Objects and their versions: asked of the store once, trusted for the bucket's freshness.
 
 use std::collections::HashMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Instant, SystemTime};
 
@@ -39,6 +40,7 @@ pub struct Source {
 pub struct Snapshot {
     seen: Mutex<HashMap<String, VersionEntry>>,
     revalidate: bool,
+    unsettled: AtomicBool,
 }
 
 impl Snapshot {
@@ -49,7 +51,7 @@ impl Snapshot {
 
     /// Nothing found out yet, and nothing that earlier requests found out is trusted.
     pub fn revalidating() -> Self {
-        Self { seen: Mutex::default(), revalidate: true }
+        Self { revalidate: true, ..Self::default() }
     }
 
     /// What this request goes by for an object.
@@ -60,6 +62,11 @@ impl Snapshot {
     /// Goes by `entry` from now on, unless the object has a state already; says which holds.
     pub fn pin(&self, key: &str, entry: VersionEntry) -> VersionEntry {
         self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(entry).clone()
+    }
+
+    /// Whether something was read that must not be kept ([`ObjectInfo::settled`]).
+    pub(super) fn is_unsettled(&self) -> bool {
+        self.unsettled.load(Ordering::Relaxed)
     }
 
     /// When the oldest of the states was learned.
@@ -208,7 +215,9 @@ impl Datasets {
                 };
                 let read = (checked, fetched);
                 this.versions.learn(moment, &bucket.name, key, state_of(&read), checked);
-                this.recent.insert(name, read.clone());
+                if read.1.as_ref().is_none_or(|fetched| fetched.info.settled) {
+                    this.recent.insert(name, read.clone());
+                }
                 Ok(read)
             }
             .boxed()
@@ -219,6 +228,9 @@ impl Datasets {
         };
         let state = state_of(&read);
         let (checked, fetched) = read;
+        if fetched.as_ref().is_some_and(|fetched| !fetched.info.settled) {
+            snapshot.unsettled.store(true, Ordering::Relaxed);
+        }
         let pinned = snapshot.pin(key, VersionEntry { state: state.clone(), checked });
         // Another part of this request goes by another version: the answer would mix the two.
         if pinned.state != state {

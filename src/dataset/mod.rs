@@ -12,4 +12,4 @@ pub use error::DatasetError;
 pub use locate::{Learning, Whereabouts};
 pub(crate) use lookup::present as state_of;
 pub use lookup::{Datasets, Snapshot, Source};
-pub use open::{Array, Group, GroupMember, Opened, OpenedFile};
+pub use open::{Array, FileArray, Group, GroupMember, Opened, OpenedFile};

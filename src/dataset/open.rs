@@ -61,6 +61,9 @@ pub struct GroupMember {
     pub node: Result<Option<Arc<ArrayMeta>>, String>,
 }
 
+/// One array of a file: its name, and its description or why it cannot be served.
+pub type FileArray = (String, Result<Arc<ArrayMeta>, FormatError>);
+
 /// An opened file with named arrays.
 #[derive(Debug, Clone)]
 pub struct OpenedFile {
@@ -69,7 +72,7 @@ pub struct OpenedFile {
     /// `safetensors`.
     pub format: &'static str,
     /// Its arrays by name, in the order of the file; the reason where one cannot be served.
-    pub arrays: Arc<[(String, Result<Arc<ArrayMeta>, FormatError>)]>,
+    pub arrays: Arc<[FileArray]>,
     /// The file itself.
     pub sources: Arc<[Source]>,
 }
@@ -112,7 +115,7 @@ impl Datasets {
             return Ok(entry.opened.clone());
         }
         let (opened, complete) = self.look(bucket, path, permitted, snapshot).await?;
-        if complete {
+        if complete && !snapshot.is_unsettled() {
             let sources = match &opened {
                 Opened::Array(array) => &array.sources,
                 Opened::Group(group) => &group.sources,

@@ -161,7 +161,8 @@ impl Fetcher {
             }
         }
         // One waiter a read, not one a chunk: a shared future wakes every clone.
-        let mut answers: Vec<(Flight<ReadAnswer>, Vec<(usize, &Wanted)>)> = Vec::new();
+        type Parts<'a> = Vec<(usize, &'a Wanted)>;
+        let mut answers: Vec<(Flight<ReadAnswer>, Parts<'_>)> = Vec::new();
         for (i, wanted, flight) in waiting {
             match answers.iter_mut().rev().find(|(known, _)| known.ptr_eq(&flight)) {
                 Some((_, parts)) => parts.push((i, wanted)),
@@ -277,7 +278,9 @@ impl ReadTask {
         let mut chunks = HashMap::with_capacity(decoded.len());
         for (part, data) in self.parts.iter().zip(decoded) {
             let key = ChunkKey { version: Some(info.version.clone()), ..part.key.clone() };
-            self.fetcher.cache.insert(key, data.clone());
+            if info.settled {
+                self.fetcher.cache.insert(key, data.clone());
+            }
             chunks.insert(part.key.chunk.clone(), data);
         }
         Ok(Arc::new(ReadResult { chunks, info: Some(info) }))
@@ -292,6 +295,7 @@ impl ReadTask {
                 size: 0,
                 version: version.clone(),
                 last_modified: std::time::UNIX_EPOCH,
+                settled: true,
                 content_type: None,
                 headers: std::collections::BTreeMap::new(),
             };

@@ -15,7 +15,7 @@ pub struct Problem {
     /// The fact with its values.
     pub message: String,
     /// Where.
-    pub details: Details,
+    pub details: Box<Details>,
     /// What goes to the log beside the message: the whole chain of causes.
     pub cause: String,
 }
@@ -24,7 +24,13 @@ impl Problem {
     /// A failure without a place.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         let message = message.into();
-        Self { kind, cause: message.clone(), message, details: Details::default() }
+        Self { kind, cause: message.clone(), message, details: Box::default() }
+    }
+
+    /// The same with its place.
+    #[must_use]
+    pub fn at(self, details: Details) -> Self {
+        Self { details: Box::new(details), ..self }
     }
 
     /// The same about an array, unless a place closer to the failure is known.
@@ -39,7 +45,7 @@ impl<F: Fault> From<F> for Problem {
     fn from(fault: F) -> Self {
         let mut cause = format!("{fault:?}");
         cause.truncate(cause.floor_char_boundary(4000));
-        Self { kind: fault.kind(), message: fault.to_string(), details: fault.details(), cause }
+        Self { kind: fault.kind(), message: fault.to_string(), details: Box::new(fault.details()), cause }
     }
 }
 

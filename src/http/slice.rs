@@ -566,7 +566,7 @@ fn satisfy(asked: Option<Asked>, len: u64) -> Result<(StatusCode, std::ops::Rang
         None => {
             let mut problem =
                 Problem::new(ErrorKind::InvalidRange, format!("the range lies outside the body of {len} bytes"));
-            problem.details = Details { valid: Some(len.to_string()), ..Details::default() };
+            problem.details = Box::new(Details { valid: Some(len.to_string()), ..Details::default() });
             Err(problem)
         }
     }
@@ -594,11 +594,11 @@ fn unknown_format(name: &str) -> Problem {
         (ErrorKind::InvalidParameter, format!("format `{name}` is unknown"))
     };
     let mut problem = Problem::new(kind, message);
-    problem.details = Details {
+    problem.details = Box::new(Details {
         parameter: Some("format".into()),
         valid: Some(Format::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")),
         ..Details::default()
-    };
+    });
     problem
 }
 
@@ -606,7 +606,7 @@ fn too_many_for_json(elements: u64, limit: u64) -> Problem {
     let message =
         format!("json holds at most {limit} elements here, the answer has {elements}; ask for less, or for npy");
     let mut problem = Problem::new(ErrorKind::SliceTooLarge, message);
-    problem.details = Details { valid: Some(format!("at most {limit} elements")), ..Details::default() };
+    problem.details = Box::new(Details { valid: Some(format!("at most {limit} elements")), ..Details::default() });
     problem
 }
 
@@ -619,7 +619,8 @@ fn fill_value(text: &str, array: &Array) -> Result<Vec<u8>, Problem> {
         let message = format!("fill: `{text}` is not a fill value of {dtype}");
         let mut problem = Problem::new(ErrorKind::InvalidParameter, message);
         let valid = format!("a Zarr fill value of {dtype}");
-        problem.details = Details { parameter: Some("fill".into()), valid: Some(valid), ..Details::default() };
+        problem.details =
+            Box::new(Details { parameter: Some("fill".into()), valid: Some(valid), ..Details::default() });
         problem
     })
 }

@@ -115,7 +115,7 @@ fn absence(gateway: &Gateway, asked: &SliceRequest, path: &str, error: DatasetEr
         && !gateway.policy.may_list(&asked.principal, &gateway.buckets, &asked.bucket, path)
     {
         let denied = Problem::from(AuthError::Denied);
-        return Problem { details: Details::default(), ..denied };
+        return denied.at(Details::default());
     }
     error.into()
 }

@@ -105,7 +105,7 @@ impl Failure {
         let mut answer = match *self.what {
             What::Kind { kind, message, details } => {
                 let message = message.into_owned();
-                let problem = Problem { kind, cause: message.clone(), message, details };
+                let problem = Problem::new(kind, message).at(details);
                 render(&problem, caller.problem_json, &caller.resource, &caller.request_id)
                     .map(s3s::Body::http_body_unsync)
             }

@@ -44,6 +44,10 @@ pub struct ObjectInfo {
     pub version: Version,
     /// When it was last written; whole seconds count on the wire.
     pub last_modified: SystemTime,
+    /// Whether another change is sure to give another version. False only for a file of a plain folder that changed a
+    /// moment ago: within one tick of the file system's clock a second change could go unseen. Such bytes are
+    /// answered and never cached.
+    pub settled: bool,
     /// `Content-Type`, if the store knows one.
     pub content_type: Option<String>,
     /// Other stored headers, lower case: `content-encoding`, `cache-control`, `content-disposition`,

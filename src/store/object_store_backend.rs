@@ -349,6 +349,7 @@ fn object_info(key: &str, meta: &ObjectMeta, attributes: &Attributes) -> Result<
         size: meta.size,
         version: Version::new(etag),
         last_modified: SystemTime::from(meta.last_modified),
+        settled: true,
         content_type: None,
         headers: Default::default(),
     };

@@ -1,5 +1,7 @@
 //! The integration tests, in one binary: one linking, one run.
 
+#![allow(clippy::unwrap_used, reason = "a test panics to fail")]
+
 mod layers;
 mod s3_guards;
 mod s3_lists;

@@ -41,6 +41,7 @@ impl Memory {
             size: bytes.len() as u64,
             version: version_of(&bytes),
             last_modified: httpdate::parse_http_date(WRITTEN).unwrap() + Duration::from_millis(345),
+            settled: true,
             content_type: headers.remove("content-type"),
             headers,
         };

@@ -159,9 +159,18 @@ pub(super) fn object_info(key: &str, stat: &Stat) -> ObjectInfo {
         size: size(stat),
         version: version(stat),
         last_modified: modified(stat),
+        settled: settled(stat),
         content_type: content_type(key).map(str::to_owned),
         headers: BTreeMap::new(),
     }
+}
+
+/// Whether the file's last change lies so far back that a further one cannot bear the same time.
+fn settled(stat: &Stat) -> bool {
+    /// Coarser than the clock of any common file system (FAT: 2 s).
+    const TICK_NANOS: i128 = 2_000_000_000;
+    let now = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_nanos() as i128);
+    now - nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64) > TICK_NANOS
 }
 
 /// Bytes of a file.

@@ -50,6 +50,7 @@ pub(super) fn announced(key: &str, asked: &ByteRange, output: &GetObjectOutput) 
         size,
         version: version(key, output.e_tag())?,
         last_modified: time(output.last_modified()),
+        settled: true,
         content_type: output.content_type().map(str::to_owned),
         headers,
     };
@@ -62,6 +63,7 @@ pub(super) fn head_info(key: &str, output: &HeadObjectOutput) -> Result<ObjectIn
         size: length(key, output.content_length())?,
         version: version(key, output.e_tag())?,
         last_modified: time(output.last_modified()),
+        settled: true,
         content_type: output.content_type().map(str::to_owned),
         headers: headers(
             [
@@ -87,6 +89,7 @@ pub(super) fn entries(output: ListObjectsV2Output) -> Result<Entries, StoreError
             size: length(&key, object.size)?,
             version: version(&key, object.e_tag.as_deref())?,
             last_modified: time(object.last_modified.as_ref()),
+            settled: true,
             content_type: None,
             headers: BTreeMap::new(),
         };

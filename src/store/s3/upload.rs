@@ -159,7 +159,7 @@ async fn stored(
             let content_type = headers.remove("content-type");
             // PutObject tells no time. The store's clock may differ by a little; HEAD tells its own.
             let last_modified = SystemTime::now();
-            Ok(ObjectInfo { size, version: Version::new(etag), last_modified, content_type, headers })
+            Ok(ObjectInfo { size, version: Version::new(etag), last_modified, settled: true, content_type, headers })
         }
         Some(_) | None => store.within(key, store.head_now(key)).await,
     }
