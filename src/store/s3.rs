@@ -6,6 +6,7 @@
 mod answer;
 mod connect;
 mod error;
+mod listing;
 mod upload;
 
 use std::sync::{Mutex, PoisonError};
@@ -19,7 +20,7 @@ use futures::{StreamExt, stream};
 pub use self::connect::S3Settings;
 
 use self::error::{PutFault, sdk_error};
-use super::listing::PageBuilder;
+use self::listing::KeyOrder;
 use super::range::resolve;
 use super::{Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError, UploadStream};
 use crate::model::{ByteRange, Version};
@@ -33,9 +34,6 @@ const RESERVE_BYTES: u64 = 64 << 20;
 /// For how long a sign that the bucket exists is trusted. A 404 to HEAD does not say what is missing.
 const BUCKET_SEEN_FOR: Duration = Duration::from_secs(60);
 
-/// Most entries that S3 gives in one page.
-const PAGE_ENTRIES: i32 = 1000;
-
 /// A bucket of an S3 store.
 #[derive(Debug)]
 pub struct S3Store {
@@ -44,17 +42,20 @@ pub struct S3Store {
     timeout: Duration,
     read_timeout: Duration,
     bucket_seen: Mutex<Option<Instant>>,
+    order: KeyOrder,
 }
 
 impl S3Store {
     /// Prepares the client. Makes no request to the bucket; credentials are looked up when first needed.
     pub async fn connect(settings: S3Settings) -> Self {
+        let order = KeyOrder::default();
         Self {
-            client: connect::client(&settings).await,
+            client: connect::client(&settings, &order).await,
             bucket: settings.bucket,
             timeout: settings.timeout,
             read_timeout: settings.read_timeout,
             bucket_seen: Mutex::new(None),
+            order,
         }
     }
 
@@ -158,47 +159,6 @@ impl S3Store {
             None => Err(StoreError::RangeNotSatisfiable { key: key.into(), size: info.size }),
         }
     }
-
-    async fn list_page(&self, request: &ListRequest) -> Result<ListPage, StoreError> {
-        let mut page = PageBuilder::new(request);
-        if request.max_keys == 0 {
-            return Ok(page.finish(false));
-        }
-        let mut token = None;
-        loop {
-            let output = self
-                .client
-                .list_objects_v2()
-                .bucket(&self.bucket)
-                .prefix(&request.prefix)
-                .set_delimiter(request.delimiter.clone())
-                .set_start_after(request.start_after.clone())
-                .set_continuation_token(token)
-                .max_keys(i32::try_from(request.max_keys).unwrap_or(i32::MAX).min(PAGE_ENTRIES))
-                .send()
-                .await
-                .map_err(|error| match sdk_error("list", &request.prefix, &error) {
-                    StoreError::NotFound { key } => StoreError::Failed {
-                        operation: "list",
-                        key,
-                        reason: format!("the store knows no bucket `{}`", self.bucket),
-                    },
-                    other => other,
-                })?;
-            self.note_bucket();
-            let next = output.next_continuation_token().map(str::to_owned);
-            let truncated = output.is_truncated().unwrap_or(false);
-            let complete = answer::add_entries(&mut page, output)?;
-            // More keys follow a full page that the store cut off; asking for them only to know costs a request.
-            if complete || (page.is_full() && truncated) {
-                return Ok(page.finish(true));
-            }
-            token = match next {
-                Some(next) if truncated => Some(next),
-                _ => return Ok(page.finish(false)),
-            };
-        }
-    }
 }
 
 #[async_trait::async_trait]
@@ -235,7 +195,7 @@ impl Store for S3Store {
     }
 
     async fn list(&self, request: &ListRequest) -> Result<ListPage, StoreError> {
-        self.within(&request.prefix, self.list_page(request)).await
+        self.within(&request.prefix, listing::list(self, request)).await
     }
 
     async fn put(&self, key: &str, body: UploadStream, options: PutOptions) -> Result<ObjectInfo, StoreError> {

@@ -1,6 +1,6 @@
 //! One contract, run against memory, folders, and a real S3 store.
 //!
-//! The S3 tests want `W4DX_TEST_S3_ENDPOINT`, `W4DX_TEST_S3_BUCKET`, `W4DX_TEST_S3_KEY` and `W4DX_TEST_S3_SECRET`; their
+//! The S3 tests want `W4DX_TEST_S3_ENDPOINT`, `W4DX_TEST_S3_BUCKET`, `W4DX_TEST_S3_ACCESS_KEY` and `W4DX_TEST_S3_SECRET_KEY`; their
 //! names begin with `s3_upstream_`, so a run without such a store leaves them out by name, never silently.
 
 mod listing;

@@ -133,8 +133,8 @@ pub(super) fn version(stat: &Stat) -> Version {
         stat.st_dev as i128,
         stat.st_ino as i128,
         stat.st_size as i128,
-        nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as i64),
-        nanoseconds(stat.st_ctime as i64, stat.st_ctime_nsec as i64),
+        nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64),
+        nanoseconds(stat.st_ctime, stat.st_ctime_nsec as i64),
     ] {
         hasher.update(&number.to_le_bytes());
     }
@@ -170,7 +170,7 @@ pub(super) fn size(stat: &Stat) -> u64 {
 }
 
 fn modified(stat: &Stat) -> SystemTime {
-    let nanos = nanoseconds(stat.st_mtime as i64, stat.st_mtime_nsec as i64);
+    let nanos = nanoseconds(stat.st_mtime, stat.st_mtime_nsec as i64);
     let magnitude = Duration::from_nanos(u64::try_from(nanos.unsigned_abs()).unwrap_or(u64::MAX));
     let time = if nanos < 0 { UNIX_EPOCH.checked_sub(magnitude) } else { UNIX_EPOCH.checked_add(magnitude) };
     time.unwrap_or(UNIX_EPOCH)

@@ -9,7 +9,6 @@ use aws_sdk_s3::operation::head_object::HeadObjectOutput;
 use aws_sdk_s3::operation::list_objects_v2::ListObjectsV2Output;
 use aws_sdk_s3::primitives::DateTime;
 
-use super::super::listing::PageBuilder;
 use super::super::range::resolve;
 use super::super::{ObjectInfo, StoreError};
 use crate::model::{ByteRange, Version};
@@ -77,14 +76,12 @@ pub(super) fn head_info(key: &str, output: &HeadObjectOutput) -> Result<ObjectIn
     })
 }
 
-/// Adds a page of the store's to ours. True when ours is complete.
-pub(super) fn add_entries(page: &mut PageBuilder<'_>, output: ListObjectsV2Output) -> Result<bool, StoreError> {
-    // Keys and common prefixes come as two ascending lists; together they are one.
-    let mut entries = BTreeMap::new();
-    for prefix in output.common_prefixes.unwrap_or_default() {
-        entries.insert(prefix.prefix.unwrap_or_default(), None);
-    }
-    for object in output.contents.unwrap_or_default() {
+/// The objects, and the common prefixes (without a description), of a page of the store's, each in its order.
+pub(super) type Entries = (Vec<(String, ObjectInfo)>, Vec<String>);
+
+/// Reads the answer to a ListObjectsV2.
+pub(super) fn entries(output: ListObjectsV2Output) -> Result<Entries, StoreError> {
+    let objects = output.contents.unwrap_or_default().into_iter().map(|object| {
         let key = object.key.unwrap_or_default();
         let info = ObjectInfo {
             size: length(&key, object.size)?,
@@ -93,18 +90,10 @@ pub(super) fn add_entries(page: &mut PageBuilder<'_>, output: ListObjectsV2Outpu
             content_type: None,
             headers: BTreeMap::new(),
         };
-        entries.insert(key, Some(info));
-    }
-    for (name, info) in entries {
-        let complete = match info {
-            Some(info) => page.push_object(name, info),
-            None => page.push_prefix(name),
-        };
-        if complete {
-            return Ok(true);
-        }
-    }
-    Ok(false)
+        Ok((key, info))
+    });
+    let prefixes = output.common_prefixes.unwrap_or_default().into_iter().filter_map(|prefix| prefix.prefix);
+    Ok((objects.collect::<Result<_, StoreError>>()?, prefixes.collect()))
 }
 
 /// `bytes A-B/N` as a half-open range and a size.

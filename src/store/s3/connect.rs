@@ -12,6 +12,7 @@ use aws_sdk_s3::config::{
     Credentials, RequestChecksumCalculation, ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
 
+use super::listing::KeyOrder;
 use crate::model::Secret;
 
 /// Where a bucket is and how it is asked.
@@ -60,7 +61,7 @@ impl S3Settings {
     }
 }
 
-pub(super) async fn client(settings: &S3Settings) -> Client {
+pub(super) async fn client(settings: &S3Settings, order: &KeyOrder) -> Client {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(settings.connect_timeout)
         .read_timeout(settings.read_timeout)
@@ -89,6 +90,7 @@ pub(super) async fn client(settings: &S3Settings) -> Client {
     let shared = loader.load().await;
     let mut config = aws_sdk_s3::config::Builder::from(&shared)
         .force_path_style(settings.path_style)
+        .interceptor(order.clone())
         // A stored checksum covers the whole object, so it says nothing about a range of it.
         .request_checksum_calculation(RequestChecksumCalculation::WhenRequired)
         .response_checksum_validation(ResponseChecksumValidation::WhenRequired);

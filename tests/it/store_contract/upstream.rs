@@ -14,13 +14,13 @@ fn variable(name: &str) -> String {
     std::env::var(name).unwrap_or_else(|_| {
         panic!(
             "{name} is not set. This test needs an S3 store: set W4DX_TEST_S3_ENDPOINT, W4DX_TEST_S3_BUCKET, \
-             W4DX_TEST_S3_KEY and W4DX_TEST_S3_SECRET, or leave out the tests whose names hold `s3_upstream_`"
+             W4DX_TEST_S3_ACCESS_KEY and W4DX_TEST_S3_SECRET_KEY, or leave out the tests whose names hold `s3_upstream_`"
         )
     })
 }
 
 fn settings() -> S3Settings {
-    let credentials = Some((variable("W4DX_TEST_S3_KEY"), Secret::new(&variable("W4DX_TEST_S3_SECRET"))));
+    let credentials = Some((variable("W4DX_TEST_S3_ACCESS_KEY"), Secret::new(&variable("W4DX_TEST_S3_SECRET_KEY"))));
     let endpoint = variable("W4DX_TEST_S3_ENDPOINT");
     S3Settings { credentials, ..S3Settings::new(&variable("W4DX_TEST_S3_BUCKET"), Some(&endpoint)) }
 }
@@ -54,7 +54,7 @@ async fn s3_upstream_tells_an_absent_bucket_from_an_absent_key() {
 
 #[tokio::test]
 async fn s3_upstream_refusing_our_credential_is_denied() {
-    let credentials = Some((variable("W4DX_TEST_S3_KEY"), Secret::new("not the secret")));
+    let credentials = Some((variable("W4DX_TEST_S3_ACCESS_KEY"), Secret::new("not the secret")));
     let store = S3Store::connect(S3Settings { credentials, ..settings() }).await;
     for result in [store.head("k").await.map(|_| ()), store.get("k", ByteRange::Whole, None).await.map(|_| ())] {
         assert!(matches!(result, Err(StoreError::Denied { .. })), "{result:?}");
@@ -178,6 +178,33 @@ async fn an_answer_that_contradicts_itself_is_refused() {
         let outcome = outcome(answer(status, headers, body)).await;
         assert!(outcome.starts_with(expected), "{headers:?}: {outcome}");
     }
+}
+
+#[tokio::test]
+async fn an_upstream_that_lists_out_of_order_loses_no_key() {
+    let object = |key: &str| {
+        format!(
+            "<Contents><Key>{key}</Key><Size>1</Size><ETag>v</ETag><LastModified>2026-01-01T00:00:00Z</LastModified></Contents>"
+        )
+    };
+    let contents = ["a/b", "a.b", "a0"].map(object).concat();
+    let body = format!("<ListBucketResult><IsTruncated>false</IsTruncated>{contents}</ListBucketResult>");
+    let headers = format!("Content-Type: application/xml\r\nContent-Length: {}\r\n", body.len());
+    let store = server(answer("200 OK", &headers, &body)).await;
+    let mut keys = Vec::new();
+    let mut request = ListRequest { max_keys: 1, ..ListRequest::default() };
+    loop {
+        let page = store.list(&request).await.unwrap();
+        keys.extend(page.objects.into_iter().map(|(key, _)| key));
+        match page.next {
+            Some(next) => {
+                assert!(request.start_after.as_ref() < Some(&next), "no progress after {request:?}");
+                request.start_after = Some(next);
+            }
+            None => break,
+        }
+    }
+    assert_eq!(keys, ["a.b", "a/b", "a0"]);
 }
 
 #[tokio::test]
