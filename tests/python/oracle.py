@@ -173,7 +173,7 @@ def random_dim(rng: random.Random, length: int, oob: str) -> Dim:
     if kind < 0.21:
         return Index(rng.choice([length, -length - 1, length + 7]))
     if kind < 0.36 and length:
-        count = rng.choice([0, 1, 1, 2, 3, 5, length + 2])
+        count = rng.choice([0, 1, 1, 2, 3, 5, min(length + 2, 200)])
         return Many(tuple(rng.randrange(-length, length) for _ in range(count)))
     if kind < 0.38:
         return Many((0, length))

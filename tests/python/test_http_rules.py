@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 import re
 from pathlib import Path
 from urllib.parse import quote
@@ -313,3 +314,41 @@ def test_keys_with_odd_names(served: Gateway, folder: Path) -> None:
     assert np.array_equal(wire.from_raw(got.content, dense.dtype, (2, 4)), dense[1:])
     inkey = served.request("GET", "/data/" + quote(odd) + "/@slice=1:.raw")
     assert inkey.content == got.content
+
+
+ALPHABET = list("0123456789-:,.()[]~ ") + [
+    "...",
+    "::",
+    "None",
+    "%",
+    "é",
+    "\x00",
+    "=",
+    ";",
+    "&",
+    "+",
+    "99999999999999999999",
+    "@",
+]
+
+
+def test_any_text_is_answered_by_a_slice_or_a_named_error(served: Gateway, rng: random.Random, soak: bool) -> None:
+    """Whatever stands in a parameter: never a 5xx, never an answer without a shape, never an end of the server."""
+    named = {"InvalidSelection", "AmbiguousSelection", "IndexOutOfRange", "InvalidParameter", "SliceTooLarge"}
+    for _ in range(10_000 if soak else 500):
+        text = "".join(rng.choice(ALPHABET) for _ in range(rng.randrange(12)))
+        name = rng.choice(["slice", "slice", "slice", "isel", "fill", "oob", "expect_shape", "keepdims", "format"])
+        value = {"isel": f"y={text}", "fill": text}.get(name, text)
+        params = {name: value} if name == "slice" else {"slice": "0", name: value}
+        params |= {"oob": "fill"} if name == "fill" else {}
+        got = served.get("/data/g.zarr/video", **params)
+        if got.status_code == 200:
+            assert slice_headers(got)[1] == "uint8"
+        elif got.status_code == 412:
+            assert name == "expect_shape"
+        else:
+            assert got.status_code in (400, 406), (params, got.text[:300])
+            assert error_code(got) in named | {"FormatNotPossible", "ShapeMismatch"}, (params, got.text[:300])
+        inkey = served.request("GET", "/data/g.zarr/video/@slice=" + quote(text))
+        assert inkey.status_code < 500, (text, inkey.text[:300])
+    assert served.alive()
