@@ -294,7 +294,7 @@ impl Config {
         file::parse(&text, &name, path.parent().unwrap_or(Path::new("")))
     }
 
-    /// Lets the environment override: `W4DX_LISTEN`, `W4DX_ADMIN_LISTEN`, `W4DX_LOG`, and `W4DX_ACCESS_KEY` with
+    /// Lets the environment override: `W4DX_LISTEN`, `W4DX_ADMIN_LISTEN`, `W4DX_LOG_FORMAT`, and `W4DX_ACCESS_KEY` with
     /// `W4DX_SECRET_KEY`, a key that may do everything. Then fetches every secret that lies in a variable or a file.
     ///
     /// # Errors
@@ -307,9 +307,9 @@ impl Config {
         if let Some(listen) = set("W4DX_ADMIN_LISTEN") {
             self.server.admin_listen = Some(listen);
         }
-        if let Some(format) = set("W4DX_LOG") {
+        if let Some(format) = set("W4DX_LOG_FORMAT") {
             self.server.log = file::log_format(&format).ok_or_else(|| ConfigError::Environment {
-                variable: "W4DX_LOG",
+                variable: "W4DX_LOG_FORMAT",
                 reason: format!("`{format}` is neither `human` nor `json`"),
             })?;
         }

@@ -54,6 +54,7 @@ impl Config {
                 ..defaults.limits
             },
             json_elements: limits.json_elements,
+            upload_bytes: limits.body_bytes,
             cache_bytes: limits.cache_bytes,
             inflight_bytes: limits.inflight_bytes,
             fetch: FetcherSettings {

@@ -18,6 +18,8 @@ pub struct GatewaySettings {
     pub limits: Limits,
     /// Elements of a JSON answer.
     pub json_elements: u64,
+    /// Bytes of one upload.
+    pub upload_bytes: u64,
     /// Bytes of decoded chunks kept.
     pub cache_bytes: u64,
     /// Bytes of shard indexes kept.
@@ -37,6 +39,7 @@ impl Default for GatewaySettings {
         Self {
             limits: Limits { result_bytes: 4 << 30, chunks: 1_000_000, chunk_bytes: 512 << 20 },
             json_elements: 1_000_000,
+            upload_bytes: 5 << 30,
             cache_bytes: 1 << 30,
             index_cache_bytes: 128 << 20,
             inflight_bytes: 1 << 30,
@@ -64,6 +67,8 @@ pub struct Gateway {
     pub limits: Limits,
     /// Elements of a JSON answer.
     pub json_elements: u64,
+    /// Bytes of one upload.
+    pub upload_bytes: u64,
     /// Bodies built whole, kept briefly.
     pub bodies: BodyCache,
 }
@@ -90,6 +95,7 @@ impl Gateway {
             metrics,
             limits: settings.limits,
             json_elements: settings.json_elements,
+            upload_bytes: settings.upload_bytes,
             bodies: BodyCache::new(),
         }))
     }

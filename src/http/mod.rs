@@ -1,6 +1,6 @@
 //! The edge: slices over HTTP. Status codes stand only in [`error`]'s table.
 //!
-//! [`slice`] is the table of contents: a request's path from its target to its answer, one call a stage. Signatures
+//! [`mod@slice`] is the table of contents: a request's path from its target to its answer, one call a stage. Signatures
 //! are verified before (`s3`); everything that a request reads is authorised here.
 
 pub(crate) mod byte_range;

@@ -19,7 +19,7 @@ use crate::model::ErrorKind;
 const MAX_EXPIRES: u32 = 604_800;
 
 /// The largest body of one PutObject, in bytes, as S3 has it.
-pub(super) const MAX_UPLOAD_BYTES: u64 = 5 * 1024 * 1024 * 1024;
+const MAX_UPLOAD_BYTES: u64 = 5 * 1024 * 1024 * 1024;
 
 /// Refuses what must not reach s3s.
 pub(super) fn check(method: &Method, pairs: &[(String, String)], headers: &HeaderMap) -> Result<(), Failure> {

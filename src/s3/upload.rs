@@ -10,7 +10,7 @@ use s3s::{S3ErrorCode, S3Request};
 use super::access::principal;
 use super::edge::FramingFault;
 use super::failure::Failure;
-use super::guards::{self, MAX_UPLOAD_BYTES};
+use super::guards;
 use super::target::pairs;
 use super::verify::{Algorithm, Checks};
 use crate::auth::Action;
@@ -33,7 +33,7 @@ pub(super) async fn put(gateway: &Gateway, req: S3Request<PutObjectInput>) -> Re
     refuse_slices(&key, &pairs(&req.uri), allowed.bucket().in_key_form)?;
     refuse_unkept(&req.headers)?;
 
-    let length = announced_length(&req.headers)?;
+    let length = announced_length(&req.headers, gateway.upload_bytes)?;
     let fault = req.extensions.get::<FramingFault>().cloned().unwrap_or_default();
     let checks = Checks::of(&req.headers, length, req.trailing_headers)?;
     let options = PutOptions {
@@ -123,7 +123,7 @@ fn refuse_unkept(headers: &HeaderMap) -> Result<(), Failure> {
     Ok(())
 }
 
-fn announced_length(headers: &HeaderMap) -> Result<u64, Failure> {
+fn announced_length(headers: &HeaderMap, limit: u64) -> Result<u64, Failure> {
     let chunked = guards::is_aws_chunked(headers);
     if !chunked && encodings(headers)?.contains(&"aws-chunked") {
         // s3s decodes the framing only under these names; it would be stored as data.
@@ -133,8 +133,9 @@ fn announced_length(headers: &HeaderMap) -> Result<u64, Failure> {
     let name = if chunked { "x-amz-decoded-content-length" } else { "content-length" };
     let length = headers.get(name).and_then(|value| value.to_str().ok()).and_then(|value| value.parse().ok());
     match length {
-        Some(length) if length > MAX_UPLOAD_BYTES => {
-            Err(Failure::code(S3ErrorCode::EntityTooLarge, format!("an upload of {length} bytes is too large")))
+        Some(length) if length > limit => {
+            let message = format!("an upload of {length} bytes exceeds the {limit} bytes that are taken here");
+            Err(Failure::code(S3ErrorCode::EntityTooLarge, message))
         }
         Some(length) => Ok(length),
         None => Err(Failure::code(S3ErrorCode::MissingContentLength, format!("the {name} header is missing"))),
