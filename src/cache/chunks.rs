@@ -16,6 +16,8 @@ pub struct ChunkKey {
     pub object: Arc<str>,
     /// The object's version; `None` only while a read that will tell it is in flight.
     pub version: Option<Version>,
+    /// Where the chunk begins in the object: one file may hold several arrays that differ in nothing else.
+    pub start: u64,
     /// The chunk within its array.
     pub chunk: ChunkCoord,
     /// The chain of codecs, the element type and the chunk's shape.

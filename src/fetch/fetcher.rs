@@ -9,11 +9,11 @@ use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
 use tokio::sync::Semaphore;
 
 use super::{Budget, DecodePool, FetchError, Reservation};
-use crate::cache::{ChunkCache, ChunkKey, Claim, Flight, Flights};
+use crate::cache::{ChunkCache, ChunkKey, Claim, Flight, Flights, JustRead};
 use crate::format::ArrayMeta;
 use crate::metrics::Metrics;
 use crate::model::{ByteRange, ChunkCoord, ChunkData, Version};
-use crate::plan::{ObjectFacts, ReadPlan, coalesce};
+use crate::plan::{Extent, ObjectFacts, ReadPlan, coalesce};
 use crate::store::{Bucket, ObjectInfo, StoreError};
 use crate::tensor::{Tensor, assemble};
 
@@ -36,6 +36,14 @@ struct ReadResult {
     info: Option<ObjectInfo>,
 }
 
+/// What a claim found.
+enum Kept {
+    /// The chunk, at the version that was planned.
+    Chunk(ChunkData),
+    /// A read that told the version.
+    Read(Arc<ReadResult>),
+}
+
 type ReadAnswer = Result<Arc<ReadResult>, FetchError>;
 
 /// An assembled answer, with what reading taught.
@@ -54,6 +62,7 @@ pub struct Fetched {
 pub struct Fetcher {
     cache: ChunkCache,
     flights: Flights<ChunkKey, ReadAnswer>,
+    just_read: JustRead<Arc<ReadResult>>,
     pool: DecodePool,
     budget: Budget,
     stores: Arc<std::sync::Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
@@ -80,7 +89,22 @@ impl Fetcher {
         settings: FetcherSettings,
         metrics: Metrics,
     ) -> Self {
-        Self { cache, flights: Flights::default(), pool, budget, stores: Arc::default(), settings, metrics }
+        Self {
+            cache,
+            flights: Flights::default(),
+            just_read: JustRead::new(),
+            pool,
+            budget,
+            stores: Arc::default(),
+            settings,
+            metrics,
+        }
+    }
+
+    /// Forgets reads of an object whose version they were to tell, because it was written through this gateway.
+    pub fn invalidate(&self, bucket: &str, object: &str) {
+        self.just_read.forget();
+        self.flights.forget(|key| key.version.is_none() && *key.bucket == *bucket && *key.object == *object);
     }
 
     /// How plans are run.
@@ -105,7 +129,7 @@ impl Fetcher {
             .iter()
             .map(|chunk| {
                 chunk.extent.as_ref().is_some_and(|extent| {
-                    let key = chunk_key(bucket, plan, extent.object, &chunk.coord, codec);
+                    let key = chunk_key(bucket, plan, extent, &chunk.coord, codec);
                     key.version.is_some() && self.cache.contains(&key)
                 })
             })
@@ -132,7 +156,7 @@ impl Fetcher {
             .filter_map(|(i, chunk)| {
                 let extent = chunk.extent.as_ref()?;
                 let wanted = Wanted {
-                    key: chunk_key(bucket, &plan, extent.object, &chunk.coord, codec),
+                    key: chunk_key(bucket, &plan, extent, &chunk.coord, codec),
                     object: extent.object,
                     range: extent.range.clone(),
                     whole: extent.whole,
@@ -144,7 +168,10 @@ impl Fetcher {
         let keys: Vec<ChunkKey> = wanted.iter().map(|(_, wanted)| wanted.key.clone()).collect();
         let claims = self.flights.claim(
             &keys,
-            |key| key.version.is_some().then(|| self.cache.get(key)).flatten(),
+            |key| match key.version {
+                Some(_) => self.cache.get(key).map(Kept::Chunk),
+                None => self.just_read.get(key).map(Kept::Read),
+            },
             |missing| {
                 let missing: Vec<(usize, &Wanted)> = missing.iter().map(|&i| (i, &wanted[i].1)).collect();
                 self.reads(bucket, array, &plan, &missing)
@@ -156,7 +183,11 @@ impl Fetcher {
         let mut waiting: Vec<(usize, &Wanted, Flight<ReadAnswer>)> = Vec::new();
         for ((i, wanted), claim) in wanted.iter().zip(claims) {
             match claim {
-                Claim::Found(data) => chunks[*i] = Some(data),
+                Claim::Found(Kept::Chunk(data)) => chunks[*i] = Some(data),
+                Claim::Found(Kept::Read(result)) => {
+                    chunks[*i] = result.chunks.get(&wanted.key.chunk).cloned();
+                    learned.insert(wanted.object, result.info.clone());
+                }
                 Claim::InFlight(flight) => waiting.push((*i, wanted, flight)),
             }
         }
@@ -236,13 +267,20 @@ impl Fetcher {
     }
 }
 
-fn chunk_key(bucket: &Bucket, plan: &ReadPlan, object: usize, chunk: &ChunkCoord, codec: [u8; 16]) -> ChunkKey {
-    let object = &plan.objects[object];
+fn chunk_key(bucket: &Bucket, plan: &ReadPlan, extent: &Extent, chunk: &ChunkCoord, codec: [u8; 16]) -> ChunkKey {
+    let object = &plan.objects[extent.object];
     let version = match &object.facts {
         ObjectFacts::Present { version, .. } => Some(version.clone()),
         ObjectFacts::Absent | ObjectFacts::LearnOnRead => None,
     };
-    ChunkKey { bucket: Arc::clone(&bucket.name), object: Arc::clone(&object.key), version, chunk: chunk.clone(), codec }
+    ChunkKey {
+        bucket: Arc::clone(&bucket.name),
+        object: Arc::clone(&object.key),
+        version,
+        start: extent.range.start,
+        chunk: chunk.clone(),
+        codec,
+    }
 }
 
 /// Chunks of one read that are queued for decoding at once: enough to keep the pool busy, few enough that a request
@@ -262,13 +300,14 @@ struct ReadTask {
 
 impl ReadTask {
     async fn run(self) -> ReadAnswer {
+        let moment = self.fetcher.just_read.moment();
         let permits = self.fetcher.permits(&self.bucket);
         // The semaphore is never closed.
         let permit = permits.acquire().await.map_err(|_| FetchError::Busy)?;
         let fetched = match self.read().await {
             Ok(Some(fetched)) => fetched,
             // Only a read that was to learn the version may find nothing: a known version has gone.
-            Ok(None) => return Ok(Arc::new(ReadResult { chunks: HashMap::new(), info: None })),
+            Ok(None) => return Ok(self.keep(moment, ReadResult { chunks: HashMap::new(), info: None })),
             Err(error) => return Err(error),
         };
         drop(permit);
@@ -283,7 +322,19 @@ impl ReadTask {
             }
             chunks.insert(part.key.chunk.clone(), data);
         }
-        Ok(Arc::new(ReadResult { chunks, info: Some(info) }))
+        Ok(self.keep(moment, ReadResult { chunks, info: Some(info) }))
+    }
+
+    /// Keeps a result for a moment where it told a version, so that who planned before knowing it finds it.
+    fn keep(&self, moment: u64, result: ReadResult) -> Arc<ReadResult> {
+        let result = Arc::new(result);
+        if self.version.is_none() && result.info.as_ref().is_none_or(|info| info.settled) {
+            for part in &self.parts {
+                let read = Arc::clone(&result);
+                self.fetcher.just_read.keep(moment, self.bucket.freshness, part.key.clone(), read);
+            }
+        }
+        result
     }
 
     /// The bytes of `self.range`; fewer only when a whole object of unknown size ends.

@@ -52,6 +52,18 @@ impl Conditions {
         }
     }
 
+    /// The same for what has no date of its own. A slice of many objects is as old as the youngest of them, and that
+    /// date does not move when one is removed, or replaced by an older file: only entity tags tell.
+    pub(crate) fn without_dates(self) -> Self {
+        let dated = |value: &String| httpdate::parse_http_date(value).is_ok();
+        Self {
+            if_modified_since: None,
+            // A date that proves nothing must not make a range apply: no entity tag is `*`.
+            if_range: self.if_range.map(|value| if dated(&value) { "*".to_owned() } else { value }),
+            ..self
+        }
+    }
+
     /// Whether the object's version or date must be known before its bytes are asked for.
     pub(crate) fn need_a_look(&self) -> bool {
         self.if_match.is_some()

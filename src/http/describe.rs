@@ -56,7 +56,7 @@ pub(super) async fn describe(
 
 fn json_with_version(body: &Value, etag: &str, sources: &[Source], asked: &SliceRequest) -> Response<Body> {
     let modified = sources.iter().filter_map(Source::last_modified).max().unwrap_or(std::time::UNIX_EPOCH);
-    let mut response = match Conditions::of(&asked.headers).judge(Some(etag), modified) {
+    let mut response = match Conditions::of(&asked.headers).without_dates().judge(Some(etag), modified) {
         Verdict::Proceed => json(body, Some(etag), asked),
         Verdict::NotModified => {
             let mut response = Response::new(full(Bytes::new()));

@@ -103,5 +103,6 @@ impl Gateway {
     /// Forgets what is known of an object, because it was written or removed through this gateway.
     pub fn invalidate(&self, bucket: &str, key: &str) {
         self.datasets.invalidate(&bucket.into(), key);
+        self.fetcher.invalidate(bucket, key);
     }
 }

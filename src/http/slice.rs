@@ -19,7 +19,7 @@ use super::{Body, SliceRequest, describe, etag, full, set_kind};
 use crate::cache::ObjectState;
 use crate::dataset::{Array, DatasetError, Learning, Snapshot};
 use crate::fetch::{FetchError, Fetched};
-use crate::format::zarr;
+use crate::format::{Storage, zarr};
 use crate::metrics::RequestKind;
 use crate::model::{ChunkData, Details, ErrorKind, Hyperslab, Piece, shape};
 use crate::plan::{ObjectFacts, ReadPlan, Survey, survey};
@@ -160,7 +160,8 @@ impl Selected {
     ) -> Result<Versioned, Problem> {
         let objects = &self.survey.objects;
         if gateway.datasets.untrusted(&self.array, objects, snapshot) > VERSIONED_OBJECTS {
-            return Ok(Versioned { etag: Etag::Unknown, last_modified: self.sources_modified() });
+            // Nor a date that can stay equal: the AWS CLI wants one, so it is now.
+            return Ok(Versioned { etag: Etag::Unknown, last_modified: SystemTime::now() });
         }
         let learn = self.fits_one_band() && asked.method == Method::GET && !conditional(&asked.headers);
         if self.fits_one_band() && !asked.headers.contains_key(header::RANGE) {
@@ -241,7 +242,10 @@ struct Responder<'a> {
 
 impl Responder<'_> {
     async fn answer(mut self) -> Result<Response<Body>, Problem> {
-        let conditions = Conditions::of(&self.asked.headers);
+        let conditions = match self.selected.array.meta.storage {
+            Storage::Grid(_) => Conditions::of(&self.asked.headers).without_dates(),
+            Storage::Dense { .. } => Conditions::of(&self.asked.headers),
+        };
         let known = match &self.versioned.etag {
             Etag::Known(etag) => Some(etag.as_str()),
             Etag::Learned | Etag::Unknown => None,

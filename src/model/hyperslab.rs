@@ -41,9 +41,12 @@ impl Axis {
     /// `range` must lie within `0..self.count()`.
     pub fn part(&self, range: Range<u64>) -> Self {
         match self {
-            Self::Range { start, step, .. } => {
-                Self::Range { start: start + step * range.start as i64, step: *step, count: range.end - range.start }
-            }
+            // Every position fits; a product on the way need not.
+            Self::Range { start, step, .. } => Self::Range {
+                start: start.wrapping_add(step.wrapping_mul(range.start as i64)),
+                step: *step,
+                count: range.end - range.start,
+            },
             Self::List(list) => Self::List(list[range.start as usize..range.end as usize].into()),
         }
     }

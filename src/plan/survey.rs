@@ -100,7 +100,8 @@ fn check_size(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<()
 
 fn check_chunks(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<(), PlanError> {
     let along = slab.axes().iter().zip(array.shape.iter().zip(array.chunk_shape())).map(|(axis, (&len, &chunk))| {
-        let upper = len.div_ceil(chunk);
+        // An axis without chunks must not hide how many the others have: they are listed one by one.
+        let upper = len.div_ceil(chunk).max(1);
         match axis {
             Axis::Range { start, step, count } => {
                 let span = i128::from(*step).unsigned_abs().saturating_mul(u128::from(count - 1));

@@ -8,4 +8,5 @@ mod s3_lists;
 mod s3_reads;
 mod s3_support;
 mod s3_writes;
+mod slices;
 mod store_contract;
