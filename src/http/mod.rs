@@ -3,6 +3,7 @@
 //! [`mod@slice`] is the table of contents: a request's path from its target to its answer, one call a stage. Signatures
 //! are verified before (`s3`); everything that a request reads is authorised here.
 
+mod bands;
 pub(crate) mod byte_range;
 pub(crate) mod conditions;
 mod describe;
@@ -11,6 +12,8 @@ pub mod error;
 mod etag;
 mod gateway;
 pub(crate) mod headers;
+mod responder;
+mod selected;
 pub mod slice;
 mod target;
 

@@ -1,0 +1,155 @@
+//! The answer to a resolved and versioned slice: conditions, Range, headers, body.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use ::http::header::{self, HeaderValue};
+use ::http::{HeaderMap, Method, Response, StatusCode};
+use bytes::Bytes;
+
+use super::bands::{Bands, fetch, hold};
+use super::byte_range::Asked;
+use super::conditions::{Conditions, Verdict};
+use super::error::Problem;
+use super::gateway::Gateway;
+use super::headers::{self, Elements};
+use super::selected::{Etag, Selected, Versioned};
+use super::{Body, SliceRequest, full};
+use crate::dataset::Snapshot;
+use crate::format::Storage;
+use crate::model::{Details, ErrorKind};
+use crate::wire;
+
+/// Everything that writing the answer needs.
+pub(super) struct Responder<'a> {
+    pub(super) gateway: &'a Arc<Gateway>,
+    pub(super) asked: &'a Arc<SliceRequest>,
+    pub(super) selected: Arc<Selected>,
+    pub(super) snapshot: &'a Arc<Snapshot>,
+    pub(super) versioned: Versioned,
+    /// How long it took to know what is where.
+    pub(super) located: Duration,
+}
+
+impl Responder<'_> {
+    pub(super) async fn answer(mut self) -> Result<Response<Body>, Problem> {
+        let conditions = match self.selected.array.meta.storage {
+            Storage::Grid(_) => Conditions::of(&self.asked.headers).without_dates(),
+            Storage::Dense { .. } => Conditions::of(&self.asked.headers),
+        };
+        let known = match &self.versioned.etag {
+            Etag::Known(etag) => Some(etag.as_str()),
+            Etag::Learned | Etag::Unknown => None,
+        };
+        match conditions.judge(known, self.versioned.last_modified) {
+            Verdict::Failed => {
+                return Err(Problem::new(ErrorKind::PreconditionFailed, "the slice has another version"));
+            }
+            Verdict::NotModified => return Ok(self.finish(StatusCode::NOT_MODIFIED, full(Bytes::new()), None)),
+            Verdict::Proceed => {}
+        }
+        let ranged = conditions.range_applies(known, self.versioned.last_modified);
+        let asked_range = ranged.then(|| range_header(&self.asked.headers)).flatten();
+        if self.selected.format.streams() { self.stream(asked_range).await } else { self.whole(asked_range).await }
+    }
+
+    /// A body of known length: bands, each read when the one before has left.
+    async fn stream(&mut self, asked_range: Option<Asked>) -> Result<Response<Body>, Problem> {
+        let len = self.selected.body_len.unwrap_or(0);
+        let (status, range) = satisfy(asked_range, len)?;
+        if self.asked.method == Method::HEAD {
+            return Ok(self.finish(status, full(Bytes::new()), Some((&range, len))));
+        }
+        let mut bands = Bands::new(self.gateway, self.asked, &self.selected, self.snapshot, range.clone());
+        // What fails before the headers leave has a status of its own.
+        let first = bands.next().await.transpose()?;
+        if matches!(self.versioned.etag, Etag::Learned) {
+            self.versioned = self.selected.known_version(self.gateway, self.snapshot).await?;
+        }
+        let body = match first {
+            None => full(Bytes::new()),
+            Some(first) if bands.is_done() => hold(first),
+            Some(first) => bands.into_body(first),
+        };
+        Ok(self.finish(status, body, Some((&range, len))))
+    }
+
+    /// A body that is built whole before its length is known.
+    async fn whole(&mut self, asked_range: Option<Asked>) -> Result<Response<Body>, Problem> {
+        let kept = match &self.versioned.etag {
+            Etag::Known(etag) => self.gateway.bodies.get(etag),
+            Etag::Learned | Etag::Unknown => None,
+        };
+        let body = match kept {
+            Some(body) => body,
+            None => {
+                let fetched = fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab).await?;
+                let selected = Arc::clone(&self.selected);
+                let encode = move || {
+                    let body = wire::encode(selected.format, &selected.array.name, &fetched.tensor, &selected.dims);
+                    drop(fetched.reservation);
+                    body
+                };
+                Bytes::from(self.gateway.fetcher.pool().run(encode).await??)
+            }
+        };
+        if matches!(self.versioned.etag, Etag::Learned) {
+            self.versioned = self.selected.known_version(self.gateway, self.snapshot).await?;
+        }
+        if let Etag::Known(etag) = &self.versioned.etag {
+            self.gateway.bodies.insert(etag, body.clone());
+        }
+        let len = body.len() as u64;
+        let (status, range) = satisfy(asked_range, len)?;
+        let part = body.slice(range.start as usize..range.end as usize);
+        let part = if self.asked.method == Method::HEAD { Bytes::new() } else { part };
+        Ok(self.finish(status, full(part), Some((&range, len))))
+    }
+
+    fn finish(&self, status: StatusCode, body: Body, sent: Option<(&std::ops::Range<u64>, u64)>) -> Response<Body> {
+        let mut response = Response::new(body);
+        *response.status_mut() = status;
+        let out = response.headers_mut();
+        let etag = match &self.versioned.etag {
+            Etag::Known(etag) => Some(etag.as_str()),
+            Etag::Learned | Etag::Unknown => None,
+        };
+        let age = self.snapshot.oldest().map_or(0, |oldest| oldest.elapsed().as_secs());
+        let selected = &self.selected;
+        headers::describe_version(out, &selected.array, etag, self.versioned.last_modified, age, &self.asked.principal);
+        if let Some((range, len)) = sent {
+            let elements = Elements { shape: &selected.shape, dims: &selected.dims, dtype: &selected.array.meta.dtype };
+            headers::describe_elements(out, &elements);
+            out.insert(header::CONTENT_TYPE, HeaderValue::from_static(selected.format.media_type()));
+            headers::set(out, "content-length", &(range.end - range.start).to_string());
+            if status == StatusCode::PARTIAL_CONTENT {
+                let last = range.end.saturating_sub(1);
+                headers::set(out, "content-range", &format!("bytes {}-{last}/{len}", range.start));
+            }
+            let located = self.located.as_secs_f64() * 1e3;
+            headers::set(out, "server-timing", &format!("locate;dur={located:.2}"));
+        }
+        response
+    }
+}
+
+/// The bytes that a Range header asks for; malformed ones are ignored, as S3 does.
+fn range_header(headers: &HeaderMap) -> Option<Asked> {
+    headers.get(header::RANGE).and_then(|value| value.to_str().ok()).and_then(Asked::parse)
+}
+
+/// The status and the bytes of a body of `len` that are sent.
+fn satisfy(asked: Option<Asked>, len: u64) -> Result<(StatusCode, std::ops::Range<u64>), Problem> {
+    let Some(asked) = asked else { return Ok((StatusCode::OK, 0..len)) };
+    match asked.within(len) {
+        // A suffix of an empty body is satisfied, but Content-Range cannot say so.
+        Some(range) if range.is_empty() => Ok((StatusCode::OK, 0..len)),
+        Some(range) => Ok((StatusCode::PARTIAL_CONTENT, range)),
+        None => {
+            let mut problem =
+                Problem::new(ErrorKind::InvalidRange, format!("the range lies outside the body of {len} bytes"));
+            problem.details = Box::new(Details { valid: Some(len.to_string()), ..Details::default() });
+            Err(problem)
+        }
+    }
+}
