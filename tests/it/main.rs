@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics to fail")]
 
+mod documents;
 mod layers;
 mod s3_guards;
 mod s3_lists;
