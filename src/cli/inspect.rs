@@ -61,7 +61,7 @@ fn human(description: &Value) -> String {
         let elements =
             description["shape"].as_array().map(|shape| shape.iter().filter_map(Value::as_u64).product::<u64>());
         let per_element =
-            elements.filter(|n| *n > 0).map(|n| format!(", {:.3} a stored element", stored as f64 / n as f64));
+            elements.filter(|n| *n > 0).map(|n| format!(", {:.3} bytes an element", stored as f64 / n as f64));
         line("stored bytes", format!("{stored} ({}{})", HumanBytes(stored), per_element.unwrap_or_default()));
     }
     for (name, value) in description["attributes"].as_object().into_iter().flatten() {
