@@ -11,8 +11,9 @@ use super::{Array, DatasetError, Datasets, Snapshot};
 use crate::cache::{IndexKey, ObjectState};
 use crate::format::{FormatError, IndexLocation, Storage};
 use crate::index::{Nesting, ShardIndex, dense_range};
+use crate::model::key::join;
 use crate::model::{ByteRange, Version};
-use crate::plan::{Located, ObjectFacts, Survey, SurveyedChunk, join};
+use crate::plan::{Located, ObjectFacts, Survey, SurveyedChunk};
 use crate::store::StoreError;
 
 /// Objects looked up at once for one request.

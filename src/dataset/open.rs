@@ -12,8 +12,8 @@ use serde_json::{Map, Value};
 use super::{DatasetError, Datasets, Snapshot, Source};
 use crate::cache::ObjectState;
 use crate::format::{ArrayMeta, FormatError, Storage, npy, safetensors, zarr};
+use crate::model::key::{beneath, join};
 use crate::model::{ByteRange, Version};
-use crate::plan::{beneath, join};
 use crate::store::{Bucket, ListRequest};
 
 /// First bytes read of a file to find its header. Most headers fit; longer ones cost a second read.

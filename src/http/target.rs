@@ -6,7 +6,7 @@ use super::gateway::Gateway;
 use crate::auth::{Action, AuthError, Authorised};
 use crate::dataset::{Array, DatasetError, Opened, Snapshot};
 use crate::model::Details;
-use crate::plan::{beneath, join};
+use crate::model::key::{beneath, join};
 use crate::query::Request;
 
 /// A parsed request with the proof that its principal may read the array.

@@ -6,6 +6,7 @@ mod chunk;
 mod dtype;
 mod extent;
 mod hyperslab;
+pub mod key;
 mod kind;
 mod secret;
 pub mod shape;

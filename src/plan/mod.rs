@@ -14,6 +14,5 @@ pub use coalesce::{Read, coalesce};
 pub use error::{Limits, PlanError};
 pub use explain::explain;
 pub use read_plan::{Extent, Located, ObjectFacts, PlannedChunk, PlannedObject, ReadPlan};
-pub(crate) use read_plan::{beneath, join};
 pub use runs::{AxisChunk, Run, chunks_along};
 pub use survey::{Survey, SurveyedChunk, survey};

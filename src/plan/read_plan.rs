@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{AxisChunk, PlanError, Survey};
 use crate::format::ArrayMeta;
+use crate::model::key::join;
 use crate::model::{ChunkCoord, DType, Version, shape};
 
 /// What the caller found out about one surveyed object.
@@ -154,19 +155,5 @@ impl ReadPlan {
     pub fn answer_bytes(&self) -> u64 {
         let size = self.dtype.size_bytes().unwrap_or(std::mem::size_of::<Box<[u8]>>());
         shape::bytes(&self.counts, size).unwrap_or(u64::MAX)
-    }
-}
-
-/// The prefix of all keys below a path; of the empty path that of all keys.
-pub(crate) fn beneath(path: &str) -> String {
-    if path.is_empty() { String::new() } else { format!("{path}/") }
-}
-
-/// A key below a prefix; either may be empty.
-pub(crate) fn join(prefix: &str, key: &str) -> String {
-    match (prefix.is_empty(), key.is_empty()) {
-        (true, _) => key.to_owned(),
-        (false, true) => prefix.to_owned(),
-        (false, false) => format!("{prefix}/{key}"),
     }
 }
