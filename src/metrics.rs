@@ -188,14 +188,10 @@ impl Metrics {
         }
     }
 
-    /// So many chunks were found in the cache.
-    pub fn cache_hit(&self, chunks: u64) {
-        self.0.cache_hits.inc_by(chunks);
-    }
-
-    /// So many chunks had to be read.
-    pub fn cache_missed(&self, chunks: u64) {
-        self.0.cache_misses.inc_by(chunks);
+    /// So many chunks of one plan were found in the cache, and so many were not.
+    pub fn cache_asked(&self, hits: u64, misses: u64) {
+        self.0.cache_hits.inc_by(hits);
+        self.0.cache_misses.inc_by(misses);
     }
 
     /// So many chunks left the cache to make room.

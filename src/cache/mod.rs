@@ -13,7 +13,7 @@ mod reads;
 mod versions;
 
 pub use bodies::BodyCache;
-pub use chunks::{ChunkCache, ChunkKey};
+pub use chunks::{ChunkCache, ChunkKey, ChunkSource};
 pub use flights::{Claim, Flight, Flights};
 pub use indexes::{IndexCache, IndexKey};
 pub use just_read::JustRead;

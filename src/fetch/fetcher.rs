@@ -3,19 +3,20 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use bytes::Bytes;
+use futures::FutureExt as _;
 use futures::future::BoxFuture;
-use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
+use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Semaphore;
 
+use super::read_task::{Part, ReadAnswer, ReadResult, ReadTask};
 use super::{Budget, DecodePool, FetchError, Reservation};
-use crate::cache::{ChunkCache, ChunkKey, Claim, Flight, Flights, JustRead};
+use crate::cache::{ChunkCache, ChunkKey, ChunkSource, Claim, Flight, Flights, JustRead};
 use crate::format::ArrayMeta;
 use crate::metrics::Metrics;
-use crate::model::{ByteRange, ChunkCoord, ChunkData, Version};
-use crate::plan::{Extent, ObjectFacts, ReadPlan, coalesce};
-use crate::store::{Bucket, ObjectInfo, StoreError};
-use crate::tensor::{Tensor, assemble};
+use crate::model::{ChunkData, Version};
+use crate::plan::{ObjectFacts, ReadPlan, coalesce};
+use crate::store::{Bucket, Buffers, ObjectInfo};
+use crate::tensor::{Tensor, answer_len, assemble, assemble_variable};
 
 /// How plans are run.
 #[derive(Debug, Clone, Copy)]
@@ -29,55 +30,83 @@ pub struct FetcherSettings {
     pub store_concurrency: usize,
 }
 
-/// What one read brought: each chunk decoded, and the description of the object it belongs to.
-#[derive(Debug)]
-struct ReadResult {
-    chunks: HashMap<ChunkCoord, ChunkData>,
-    info: Option<ObjectInfo>,
+/// One plan to be run, and the array that it is about.
+#[derive(Debug, Clone)]
+pub struct Job {
+    /// The bucket that holds the array.
+    pub bucket: Bucket,
+    /// The array.
+    pub array: Arc<ArrayMeta>,
+    /// What to read.
+    pub plan: Arc<ReadPlan>,
 }
 
-/// What a claim found.
-enum Kept {
-    /// The chunk, at the version that was planned.
-    Chunk(ChunkData),
-    /// A read that told the version.
-    Read(Arc<ReadResult>),
+/// The chunks of one job.
+#[derive(Debug, Default)]
+pub struct Gathered {
+    /// Parallel to the plan's chunks; `None` reads as the fill value.
+    pub chunks: Vec<Option<Arc<ChunkData>>>,
+    /// Per object of the plan whose version was to be learned: its description; `None` for an object found absent.
+    pub learned: HashMap<usize, Option<ObjectInfo>>,
 }
 
-type ReadAnswer = Result<Arc<ReadResult>, FetchError>;
+/// What becomes of the other jobs when one fails.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum OnError {
+    /// Nothing more is waited for: they share the failure.
+    Fail,
+    /// They go on.
+    Skip,
+}
 
 /// An assembled answer, with what reading taught.
 #[derive(Debug)]
 pub struct Fetched {
     /// The elements.
     pub tensor: Tensor,
-    /// Per object of the plan: its description where reading it told; `None` for an object found absent.
+    /// As [`Gathered::learned`].
     pub learned: HashMap<usize, Option<ObjectInfo>>,
     /// Bytes in flight, held until the answer has left.
     pub reservation: Reservation,
 }
 
+/// Largest answer, in bytes, that is put together on the runtime's own thread where all its chunks are here: handing
+/// it to the pool costs about as much as copying it, and 50 µs hold nobody up.
+const INLINE_BYTES: usize = 512 << 10;
+
 /// Runs plans against buckets. Cheap to clone.
 #[derive(Debug, Clone)]
 pub struct Fetcher {
-    cache: ChunkCache,
+    pub(super) cache: ChunkCache,
     flights: Flights<ChunkKey, ReadAnswer>,
-    just_read: JustRead<Arc<ReadResult>>,
-    pool: DecodePool,
+    pub(super) just_read: JustRead<Arc<ReadResult>>,
+    pub(super) pool: DecodePool,
     budget: Budget,
+    buffers: Buffers,
     stores: Arc<std::sync::Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
     settings: FetcherSettings,
-    metrics: Metrics,
+    pub(super) metrics: Metrics,
 }
 
-/// A chunk to be read.
-#[derive(Debug, Clone)]
+/// A chunk that is kept, or a read that told its version.
+enum Kept {
+    Chunk(Arc<ChunkData>),
+    Read(Arc<ReadResult>),
+}
+
+/// A chunk to be had. Several jobs may want it.
 struct Wanted {
-    key: ChunkKey,
-    object: usize,
-    range: std::ops::Range<u64>,
-    whole: bool,
-    shape: Vec<u64>,
+    part: Part,
+    /// The first job that wants it.
+    job: usize,
+}
+
+/// Where a wanted chunk's elements came from.
+#[derive(Clone)]
+enum Outcome {
+    Chunk(Arc<ChunkData>),
+    Read(Arc<ReadResult>),
+    Failed(FetchError),
 }
 
 impl Fetcher {
@@ -95,6 +124,7 @@ impl Fetcher {
             just_read: JustRead::new(),
             pool,
             budget,
+            buffers: Buffers::new(),
             stores: Arc::default(),
             settings,
             metrics,
@@ -104,7 +134,10 @@ impl Fetcher {
     /// Forgets reads of an object whose version they were to tell, because it was written through this gateway.
     pub fn invalidate(&self, bucket: &str, object: &str) {
         self.just_read.forget();
-        self.flights.forget(|key| key.version.is_none() && *key.bucket == *bucket && *key.object == *object);
+        self.flights.forget(|key| {
+            let source = &key.source;
+            source.version().is_none() && source.bucket() == bucket && **source.object() == *object
+        });
     }
 
     /// How plans are run.
@@ -122,15 +155,21 @@ impl Fetcher {
         &self.pool
     }
 
+    /// The memory that answers are assembled in.
+    pub fn buffers(&self) -> &Buffers {
+        &self.buffers
+    }
+
     /// Whether each chunk of a plan is in the cache. Absent chunks and unknown versions are not.
     pub fn cached(&self, bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<bool> {
-        let codec = array.codec.fingerprint();
+        let sources = sources(bucket, array, plan);
         plan.chunks
             .iter()
             .map(|chunk| {
                 chunk.extent.as_ref().is_some_and(|extent| {
-                    let key = chunk_key(bucket, plan, extent, &chunk.coord, codec);
-                    key.version.is_some() && self.cache.contains(&key)
+                    let source = Arc::clone(&sources[extent.object]);
+                    let key = ChunkKey { source, start: extent.range.start, chunk: chunk.coord.clone() };
+                    key.source.version().is_some() && self.cache.contains(&key)
                 })
             })
             .collect()
@@ -140,116 +179,132 @@ impl Fetcher {
     ///
     /// # Errors
     /// [`FetchError`]; [`FetchError::is_changed`] when planning again may help.
-    pub async fn run(
-        &self,
-        bucket: &Bucket,
-        array: &Arc<ArrayMeta>,
-        plan: Arc<ReadPlan>,
-        kept: Vec<bool>,
-    ) -> Result<Fetched, FetchError> {
-        let reservation = self.budget.reserve(self.memory_bytes(array, &plan)).await?;
-        let codec = array.codec.fingerprint();
-        let wanted: Vec<(usize, Wanted)> = plan
-            .chunks
-            .iter()
-            .enumerate()
-            .filter_map(|(i, chunk)| {
-                let extent = chunk.extent.as_ref()?;
-                let wanted = Wanted {
-                    key: chunk_key(bucket, &plan, extent, &chunk.coord, codec),
-                    object: extent.object,
-                    range: extent.range.clone(),
-                    whole: extent.whole,
-                    shape: array.decoded_shape(&chunk.coord),
+    pub async fn run(&self, job: Job, kept: &[bool]) -> Result<Fetched, FetchError> {
+        let reservation = self.reserve(std::slice::from_ref(&job)).await?;
+        let gathered = self.gather(std::slice::from_ref(&job), OnError::Fail).await.pop();
+        let Gathered { chunks, learned } = gathered.unwrap_or_else(|| Ok(Gathered::default()))?;
+        let Job { array, plan, .. } = job;
+        let shape = plan.counts.iter().zip(kept).filter(|(_, kept)| **kept).map(|(n, _)| *n).collect();
+        let dtype = plan.dtype.clone();
+        let data = match answer_len(&plan)? {
+            Some(len) => {
+                let buffers = self.buffers.clone();
+                let fill = move || {
+                    let mut out = buffers.take(len);
+                    assemble(&array, &plan, &chunks, &mut out)?;
+                    Ok::<_, FetchError>(ChunkData::Fixed(out.freeze(len)))
                 };
-                Some((i, wanted))
-            })
-            .collect();
-        let keys: Vec<ChunkKey> = wanted.iter().map(|(_, wanted)| wanted.key.clone()).collect();
-        let claims = self.flights.claim(
-            &keys,
-            |key| match key.version {
-                Some(_) => self.cache.get(key).map(Kept::Chunk),
-                None => self.just_read.get(key).map(Kept::Read),
-            },
-            |missing| {
-                let missing: Vec<(usize, &Wanted)> = missing.iter().map(|&i| (i, &wanted[i].1)).collect();
-                self.reads(bucket, array, &plan, &missing)
-            },
-        );
-
-        let mut chunks: Vec<Option<ChunkData>> = vec![None; plan.chunks.len()];
-        let mut learned = HashMap::new();
-        let mut waiting: Vec<(usize, &Wanted, Flight<ReadAnswer>)> = Vec::new();
-        for ((i, wanted), claim) in wanted.iter().zip(claims) {
-            match claim {
-                Claim::Found(Kept::Chunk(data)) => chunks[*i] = Some(data),
-                Claim::Found(Kept::Read(result)) => {
-                    chunks[*i] = result.chunks.get(&wanted.key.chunk).cloned();
-                    learned.insert(wanted.object, result.info.clone());
-                }
-                Claim::InFlight(flight) => waiting.push((*i, wanted, flight)),
+                if len <= INLINE_BYTES { DecodePool::run_here(fill)?? } else { self.pool.run(fill).await?? }
             }
+            None => {
+                let values = self.pool.run(move || assemble_variable(&array, &plan, &chunks)).await??;
+                ChunkData::Variable(values)
+            }
+        };
+        Ok(Fetched { tensor: Tensor { shape, dtype, data }, learned, reservation })
+    }
+
+    /// Waits for the memory that jobs may hold at once: their answers, and their chunks stored and decoded.
+    ///
+    /// # Errors
+    /// [`FetchError::Busy`].
+    pub async fn reserve(&self, jobs: &[Job]) -> Result<Reservation, FetchError> {
+        let bytes = jobs.iter().map(|job| {
+            let decoded = job.array.chunk_bytes().unwrap_or(VARIABLE_CHUNK_BYTES);
+            let chunks = job.plan.chunks.iter().filter(|chunk| chunk.extent.is_some()).count() as u64;
+            job.plan.answer_bytes().saturating_add(chunks.saturating_mul(decoded))
+        });
+        self.budget.reserve(bytes.fold(0, u64::saturating_add)).await
+    }
+
+    /// Gets the chunks of jobs: each chunk once, however many jobs want it, with reads joined across jobs.
+    ///
+    /// The answer runs parallel to `jobs`.
+    pub async fn gather(&self, jobs: &[Job], on_error: OnError) -> Vec<Result<Gathered, FetchError>> {
+        let (wanted, slots) = wanted(jobs);
+        let outcomes = self.outcomes(jobs, &wanted, on_error).await;
+        let outcomes = match outcomes {
+            Ok(outcomes) => outcomes,
+            Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
+        };
+        jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes)).collect()
+    }
+
+    /// What became of each wanted chunk; the first failure where jobs share it.
+    async fn outcomes(
+        &self,
+        jobs: &[Job],
+        wanted: &[Wanted],
+        on_error: OnError,
+    ) -> Result<Vec<Option<Outcome>>, FetchError> {
+        let kept = |key: &ChunkKey| match key.source.version() {
+            Some(_) => self.cache.get(key).map(Kept::Chunk),
+            None => self.just_read.get(key).map(Kept::Read),
+        };
+        let outcome = |kept| match kept {
+            Kept::Chunk(data) => Outcome::Chunk(data),
+            Kept::Read(read) => Outcome::Read(read),
+        };
+        let mut outcomes: Vec<Option<Outcome>> =
+            wanted.iter().map(|wanted| kept(&wanted.part.key).map(outcome)).collect();
+        let missing: Vec<usize> = (0..wanted.len()).filter(|&i| outcomes[i].is_none()).collect();
+        self.metrics.cache_asked((wanted.len() - missing.len()) as u64, missing.len() as u64);
+        if missing.is_empty() {
+            return Ok(outcomes);
         }
+        let keys: Vec<ChunkKey> = missing.iter().map(|&i| wanted[i].part.key.clone()).collect();
+        let claims = self.flights.claim(&keys, kept, |unclaimed| self.reads(jobs, wanted, &missing, unclaimed));
         // One waiter a read, not one a chunk: a shared future wakes every clone.
-        type Parts<'a> = Vec<(usize, &'a Wanted)>;
-        let mut answers: Vec<(Flight<ReadAnswer>, Parts<'_>)> = Vec::new();
-        for (i, wanted, flight) in waiting {
-            match answers.iter_mut().rev().find(|(known, _)| known.ptr_eq(&flight)) {
-                Some((_, parts)) => parts.push((i, wanted)),
-                None => answers.push((flight, vec![(i, wanted)])),
+        let mut flights: Vec<(Flight<ReadAnswer>, Vec<usize>)> = Vec::new();
+        for (&i, claim) in missing.iter().zip(claims) {
+            match claim {
+                Claim::Found(found) => outcomes[i] = Some(outcome(found)),
+                Claim::InFlight(flight) => match flights.iter_mut().rev().find(|(known, _)| known.ptr_eq(&flight)) {
+                    Some((_, served)) => served.push(i),
+                    None => flights.push((flight, vec![i])),
+                },
             }
         }
-        let mut arriving: futures::stream::FuturesUnordered<_> =
-            answers.into_iter().map(|(flight, parts)| flight.map(move |answer| (answer, parts))).collect();
-        while let Some((answer, parts)) = arriving.next().await {
-            let result = answer?;
-            for (i, wanted) in parts {
-                chunks[i] = result.chunks.get(&wanted.key.chunk).cloned();
-                if wanted.key.version.is_none() {
-                    learned.insert(wanted.object, result.info.clone());
-                }
+        let mut arriving: FuturesUnordered<_> =
+            flights.into_iter().map(|(flight, served)| flight.map(move |answer| (answer, served))).collect();
+        while let Some((answer, served)) = arriving.next().await {
+            let outcome = match (answer, on_error) {
+                (Ok(read), _) => Outcome::Read(read),
+                (Err(error), OnError::Fail) => return Err(error),
+                (Err(error), OnError::Skip) => Outcome::Failed(error),
+            };
+            for i in served {
+                outcomes[i] = Some(outcome.clone());
             }
         }
-        drop(arriving);
-        let array = Arc::clone(array);
-        let tensor = self.pool.run(move || assemble(&array, &plan, &kept, &chunks)).await??;
-        Ok(Fetched { tensor, learned, reservation })
+        Ok(outcomes)
     }
 
-    /// What a plan may hold in memory at once: its answer, and its chunks stored and decoded.
-    fn memory_bytes(&self, array: &ArrayMeta, plan: &ReadPlan) -> u64 {
-        let decoded = array.chunk_bytes().unwrap_or(64 << 10);
-        let chunks: u64 = plan.chunks.iter().filter(|chunk| chunk.extent.is_some()).count() as u64;
-        plan.answer_bytes().saturating_add(chunks.saturating_mul(decoded))
-    }
-
-    /// The reads for `missing` (positions with their chunks), each with the positions that it serves.
+    /// The reads for `unclaimed` positions of `missing`, each with the positions that it serves.
     fn reads(
         &self,
-        bucket: &Bucket,
-        array: &Arc<ArrayMeta>,
-        plan: &Arc<ReadPlan>,
-        missing: &[(usize, &Wanted)],
+        jobs: &[Job],
+        wanted: &[Wanted],
+        missing: &[usize],
+        unclaimed: &[usize],
     ) -> Vec<(Vec<usize>, BoxFuture<'static, ReadAnswer>)> {
+        let of = |position: &usize| &wanted[missing[*position]];
+        let mut order = unclaimed.to_vec();
+        order.sort_by(|a, b| {
+            let (a, b) = (&of(a).part, &of(b).part);
+            (&a.key.source, a.range.start).cmp(&(&b.key.source, b.range.start))
+        });
         let mut reads = Vec::new();
-        // Chunks are ordered by object.
-        for of_object in missing.chunk_by(|a, b| a.1.object == b.1.object) {
-            let ranges: Vec<_> = of_object.iter().map(|(_, wanted)| wanted.range.clone()).collect();
+        for of_source in order.chunk_by(|a, b| of(a).part.key.source == of(b).part.key.source) {
+            let job = &jobs[of(&of_source[0]).job];
+            let ranges: Vec<_> = of_source.iter().map(|position| of(position).part.range.clone()).collect();
             for read in coalesce(&ranges, self.settings.gap_bytes, self.settings.read_bytes) {
-                let served = read.parts.iter().map(|&part| of_object[part].0).collect();
-                let parts: Vec<Wanted> = read.parts.iter().map(|&part| of_object[part].1.clone()).collect();
-                let object = &plan.objects[of_object[0].1.object];
-                let version = match &object.facts {
-                    ObjectFacts::Present { version, .. } => Some(version.clone()),
-                    ObjectFacts::Absent | ObjectFacts::LearnOnRead => None,
-                };
+                let served = read.parts.iter().map(|&part| of_source[part]).collect();
+                let parts = read.parts.iter().map(|&part| of(&of_source[part]).part.clone()).collect();
                 let task = ReadTask {
                     fetcher: self.clone(),
-                    bucket: bucket.clone(),
-                    array: Arc::clone(array),
-                    key: Arc::clone(&object.key),
-                    version,
+                    bucket: job.bucket.clone(),
+                    array: Arc::clone(&job.array),
                     range: read.range,
                     parts,
                 };
@@ -260,154 +315,78 @@ impl Fetcher {
     }
 
     /// The permits of a bucket's store.
-    fn permits(&self, bucket: &Bucket) -> Arc<Semaphore> {
+    pub(super) fn permits(&self, bucket: &Bucket) -> Arc<Semaphore> {
         let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         let permits = stores.entry(Arc::clone(&bucket.name));
         Arc::clone(permits.or_insert_with(|| Arc::new(Semaphore::new(self.settings.store_concurrency.max(1)))))
     }
 }
 
-fn chunk_key(bucket: &Bucket, plan: &ReadPlan, extent: &Extent, chunk: &ChunkCoord, codec: [u8; 16]) -> ChunkKey {
-    let object = &plan.objects[extent.object];
-    let version = match &object.facts {
-        ObjectFacts::Present { version, .. } => Some(version.clone()),
+/// Bytes that a chunk of text is taken for before it is decoded.
+const VARIABLE_CHUNK_BYTES: u64 = 64 << 10;
+
+/// The version that a plan reads an object at.
+fn version(facts: &ObjectFacts) -> Option<&Version> {
+    match facts {
+        ObjectFacts::Present { version, .. } => Some(version),
         ObjectFacts::Absent | ObjectFacts::LearnOnRead => None,
-    };
-    ChunkKey {
-        bucket: Arc::clone(&bucket.name),
-        object: Arc::clone(&object.key),
-        version,
-        start: extent.range.start,
-        chunk: chunk.clone(),
-        codec,
     }
 }
 
-/// Chunks of one read that are queued for decoding at once: enough to keep the pool busy, few enough that a request
-/// that is given up leaves little behind.
-const DECODES_AT_ONCE: usize = 16;
-
-/// One ranged read and the decoding of what it brings.
-struct ReadTask {
-    fetcher: Fetcher,
-    bucket: Bucket,
-    array: Arc<ArrayMeta>,
-    key: Arc<str>,
-    version: Option<Version>,
-    range: std::ops::Range<u64>,
-    parts: Vec<Wanted>,
+/// Per object of a plan, the source of its chunks.
+fn sources(bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<Arc<ChunkSource>> {
+    let codec = array.codec.fingerprint();
+    let objects = plan.objects.iter();
+    objects.map(|object| Arc::new(ChunkSource::new(&bucket.name, &object.key, version(&object.facts), codec))).collect()
 }
 
-impl ReadTask {
-    async fn run(self) -> ReadAnswer {
-        let moment = self.fetcher.just_read.moment();
-        let permits = self.fetcher.permits(&self.bucket);
-        // The semaphore is never closed.
-        let permit = permits.acquire().await.map_err(|_| FetchError::Busy)?;
-        let fetched = match self.read().await {
-            Ok(Some(fetched)) => fetched,
-            // Only a read that was to learn the version may find nothing: a known version has gone.
-            Ok(None) => return Ok(self.keep(moment, ReadResult { chunks: HashMap::new(), info: None })),
-            Err(error) => return Err(error),
-        };
-        drop(permit);
-        let (info, body) = fetched;
-        let decoding: Vec<_> = self.parts.iter().map(|part| self.decode(part, &info, &body)).collect();
-        let decoded: Vec<ChunkData> = futures::stream::iter(decoding).buffered(DECODES_AT_ONCE).try_collect().await?;
-        let mut chunks = HashMap::with_capacity(decoded.len());
-        for (part, data) in self.parts.iter().zip(decoded) {
-            let key = ChunkKey { version: Some(info.version.clone()), ..part.key.clone() };
-            if info.settled {
-                self.fetcher.cache.insert(key, data.clone());
-            }
-            chunks.insert(part.key.chunk.clone(), data);
-        }
-        Ok(self.keep(moment, ReadResult { chunks, info: Some(info) }))
-    }
+/// The place of an absent chunk in a job's slots.
+const ABSENT: usize = usize::MAX;
 
-    /// Keeps a result for a moment where it told a version, so that who planned before knowing it finds it.
-    fn keep(&self, moment: u64, result: ReadResult) -> Arc<ReadResult> {
-        let result = Arc::new(result);
-        if self.version.is_none() && result.info.as_ref().is_none_or(|info| info.settled) {
-            for part in &self.parts {
-                let read = Arc::clone(&result);
-                self.fetcher.just_read.keep(moment, self.bucket.freshness, part.key.clone(), read);
+/// The distinct chunks that jobs want, and per job the place of each of its chunks among them.
+fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
+    let mut wanted: Vec<Wanted> = Vec::new();
+    let mut slots = Vec::with_capacity(jobs.len());
+    // One plan names each of its chunks once.
+    let mut known: Option<HashMap<ChunkKey, usize>> = (jobs.len() > 1).then(HashMap::new);
+    for (number, job) in jobs.iter().enumerate() {
+        let sources = sources(&job.bucket, &job.array, &job.plan);
+        let of_job = job.plan.chunks.iter().map(|chunk| {
+            let Some(extent) = &chunk.extent else { return ABSENT };
+            let source = Arc::clone(&sources[extent.object]);
+            let key = ChunkKey { source, start: extent.range.start, chunk: chunk.coord.clone() };
+            if let Some(known) = &mut known {
+                match known.entry(key.clone()) {
+                    std::collections::hash_map::Entry::Occupied(entry) => return *entry.get(),
+                    std::collections::hash_map::Entry::Vacant(entry) => entry.insert(wanted.len()),
+                };
             }
-        }
-        result
+            let part = Part { key, range: extent.range.clone(), whole: extent.whole };
+            wanted.push(Wanted { part, job: number });
+            wanted.len() - 1
+        });
+        slots.push(of_job.collect());
     }
+    (wanted, slots)
+}
 
-    /// The bytes of `self.range`; fewer only when a whole object of unknown size ends.
-    async fn read(&self) -> Result<Option<(ObjectInfo, Bytes)>, FetchError> {
-        if self.range.is_empty() {
-            // A chunk of no bytes: nothing to ask, and its codecs will judge it.
-            let Some(version) = &self.version else { return Ok(None) };
-            let info = ObjectInfo {
-                size: 0,
-                version: version.clone(),
-                last_modified: std::time::UNIX_EPOCH,
-                settled: true,
-                content_type: None,
-                headers: std::collections::BTreeMap::new(),
-            };
-            return Ok(Some((info, Bytes::new())));
-        }
-        let range = ByteRange::Bounded(self.range.clone());
-        match self.bucket.store.get(&self.key, range, self.version.as_ref()).await {
-            Ok(fetched) => Ok(Some((fetched.info, fetched.bytes))),
-            Err(StoreError::NotFound { key }) => {
-                if self.version.is_some() {
-                    return Err(FetchError::Store(Arc::new(StoreError::Changed { key })));
+/// A job's chunks from the outcomes, or its first failure.
+fn collect(job: &Job, slots: &[usize], outcomes: &[Option<Outcome>]) -> Result<Gathered, FetchError> {
+    let mut gathered = Gathered { chunks: Vec::with_capacity(slots.len()), learned: HashMap::new() };
+    for (chunk, &slot) in job.plan.chunks.iter().zip(slots) {
+        let outcome = if slot == ABSENT { None } else { outcomes[slot].as_ref() };
+        let data = match (outcome, &chunk.extent) {
+            (Some(Outcome::Chunk(data)), _) => Some(Arc::clone(data)),
+            (Some(Outcome::Read(read)), Some(extent)) => {
+                if version(&job.plan.objects[extent.object].facts).is_none() {
+                    gathered.learned.insert(extent.object, read.info.clone());
                 }
-                Ok(None)
+                read.chunks.get(&chunk.coord).cloned()
             }
-            Err(StoreError::RangeNotSatisfiable { size, .. }) => {
-                let part = &self.parts[0];
-                let expected = part.range.end - part.range.start;
-                let got = size.saturating_sub(part.range.start).min(expected);
-                Err(FetchError::Short { chunk: part.key.chunk.clone(), key: Arc::clone(&self.key), got, expected })
-            }
-            Err(error) => Err(FetchError::Store(Arc::new(error))),
-        }
-    }
-
-    async fn decode(&self, part: &Wanted, info: &ObjectInfo, body: &Bytes) -> Result<ChunkData, FetchError> {
-        let start = (part.range.start - self.range.start) as usize;
-        let expected = part.range.end - part.range.start;
-        let end = start.saturating_add(expected as usize).min(body.len());
-        let stored = body.slice(start.min(body.len())..end);
-        let short = (stored.len() as u64) < expected;
-        if part.whole && self.version.is_none() {
-            // The range ends one byte past the largest honest chunk.
-            if !short {
-                return Err(FetchError::Bloated { key: Arc::clone(&self.key), size: info.size });
-            }
-            if stored.len() as u64 != info.size {
-                let (got, expected) = (stored.len() as u64, info.size);
-                return Err(FetchError::Short {
-                    chunk: part.key.chunk.clone(),
-                    key: Arc::clone(&self.key),
-                    got,
-                    expected,
-                });
-            }
-        } else if short {
-            let got = stored.len() as u64;
-            return Err(FetchError::Short { chunk: part.key.chunk.clone(), key: Arc::clone(&self.key), got, expected });
-        }
-        let (array, shape) = (Arc::clone(&self.array), part.shape.clone());
-        // A raw chunk that is a slice of a joined read would keep all of the read in memory.
-        let alone = stored.len() == body.len();
-        let decode = move || {
-            let stored = if alone || !array.codec.is_raw() { stored } else { Bytes::copy_from_slice(&stored) };
-            array.codec.decode(stored, &shape)
+            (Some(Outcome::Failed(error)), _) => return Err(error.clone()),
+            (None, _) | (Some(Outcome::Read(_)), None) => None,
         };
-        let data = self.fetcher.pool.run(decode).await?;
-        self.fetcher.metrics.chunks_decoded(1);
-        data.map_err(|source| FetchError::Decode {
-            chunk: part.key.chunk.clone(),
-            key: Arc::clone(&self.key),
-            source: Arc::new(source),
-        })
+        gathered.chunks.push(data);
     }
+    Ok(gathered)
 }

@@ -7,8 +7,9 @@ mod budget;
 mod error;
 mod fetcher;
 mod pool;
+mod read_task;
 
 pub use budget::{Budget, Reservation};
 pub use error::FetchError;
-pub use fetcher::{Fetched, Fetcher, FetcherSettings};
+pub use fetcher::{Fetched, Fetcher, FetcherSettings, Gathered, Job, OnError};
 pub use pool::DecodePool;

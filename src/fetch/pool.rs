@@ -23,6 +23,25 @@ impl DecodePool {
             .map_err(std::io::Error::other)
     }
 
+    /// How many threads it has.
+    pub fn threads(&self) -> usize {
+        self.0.current_num_threads()
+    }
+
+    /// Runs `work` on the caller's own thread, as safe from panics as on the pool. For work of microseconds.
+    ///
+    /// # Errors
+    /// [`FetchError::Panicked`].
+    pub fn run_here<T>(work: impl FnOnce() -> T) -> Result<T, FetchError> {
+        catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
+            let text = panic
+                .downcast_ref::<String>()
+                .cloned()
+                .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
+            FetchError::Panicked { reason: text.unwrap_or_else(|| "a panic without a message".to_owned()) }
+        })
+    }
+
     /// Runs `work` on the pool. Work whose waiter has gone before it begins is not begun.
     ///
     /// # Errors
@@ -33,19 +52,11 @@ impl DecodePool {
             if send.is_closed() {
                 return;
             }
-            let result = catch_unwind(AssertUnwindSafe(work)).map_err(|panic| {
-                let text = panic
-                    .downcast_ref::<String>()
-                    .cloned()
-                    .or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned()));
-                text.unwrap_or_else(|| "a panic without a message".to_owned())
-            });
             // The waiter may have gone meanwhile; then nobody misses the result.
-            drop(send.send(result));
+            drop(send.send(Self::run_here(work)));
         });
         match receive.await {
-            Ok(Ok(value)) => Ok(value),
-            Ok(Err(reason)) => Err(FetchError::Panicked { reason }),
+            Ok(result) => result,
             Err(_) => Err(FetchError::Panicked { reason: "the pool dropped the work".to_owned() }),
         }
     }

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value};
 
 use super::codec::ChunkCodec;
-use crate::model::{ChunkCoord, DType, shape};
+use crate::model::{ChunkCoord, DType, PerAxis, shape};
 
 /// Where an array's description came from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -164,9 +164,9 @@ impl ArrayMeta {
     }
 
     /// The shape that the chunk at `coord` decodes to: grid chunks are always whole, dense blocks end with the array.
-    pub fn decoded_shape(&self, coord: &ChunkCoord) -> Vec<u64> {
+    pub fn decoded_shape(&self, coord: &ChunkCoord) -> PerAxis<u64> {
         match &self.storage {
-            Storage::Grid(_) => self.chunk_shape().to_vec(),
+            Storage::Grid(_) => PerAxis::from_slice(self.chunk_shape()),
             Storage::Dense { block, .. } => {
                 coord.0.iter().zip(block).zip(&self.shape).map(|((c, b), n)| (*b).min(n - c * b)).collect()
             }

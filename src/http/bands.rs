@@ -5,33 +5,64 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
+use tokio_util::task::AbortOnDropHandle;
 
 use super::error::Problem;
 use super::gateway::Gateway;
 use super::selected::Selected;
 use super::{Body, SliceRequest};
 use crate::cache::ObjectState;
-use crate::dataset::{DatasetError, Learning, Snapshot};
-use crate::fetch::{FetchError, Fetched};
+use crate::dataset::{DatasetError, Learning, Snapshot, Whereabouts};
+use crate::fetch::{FetchError, Fetched, Job, Reservation};
 use crate::model::{ChunkData, ErrorKind, Hyperslab, Piece};
-use crate::plan::{ReadPlan, survey};
-use crate::store::StoreError;
+use crate::plan::ReadPlan;
+use crate::store::{Bucket, ObjectInfo, StoreError};
 
-/// The bands of one body, read one after the other.
-pub(super) struct Bands {
+/// What filling a band needs.
+#[derive(Clone)]
+struct Source {
     gateway: Arc<Gateway>,
     asked: Arc<SliceRequest>,
     selected: Arc<Selected>,
     snapshot: Arc<Snapshot>,
     bytes: std::ops::Range<u64>,
+}
+
+/// The bands of one body, in order.
+pub(super) struct Bands {
+    source: Source,
     pieces: std::vec::IntoIter<Piece>,
     head_sent: bool,
+    /// Where the chunks of the first band are, if that is known.
+    found: Option<Whereabouts>,
 }
 
 /// Bytes of a body, with the memory they were promised.
 pub(super) struct Band {
     parts: Vec<Bytes>,
-    reservation: Option<crate::fetch::Reservation>,
+    reservation: Option<Reservation>,
+}
+
+/// A band that is being filled while the one before it is sent. Dropped with the body when the client leaves.
+struct Ahead {
+    piece: Piece,
+    filling: AbortOnDropHandle<Result<Band, Problem>>,
+}
+
+impl Source {
+    /// The part of a piece's elements that is asked for.
+    async fn fill(&self, piece: &Piece, found: Option<Whereabouts>) -> Result<Band, Problem> {
+        let selected = &self.selected;
+        let fetched = fetch(&self.gateway, selected, &self.snapshot, &piece.slab, found).await?;
+        let Fetched { tensor, reservation, .. } = fetched;
+        let ChunkData::Fixed(elements) = tensor.data else {
+            return Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed"));
+        };
+        let (size, head) = (selected.element_bytes(), selected.head.len() as u64);
+        let (from, to) = (head + piece.elements.start * size, head + piece.elements.end * size);
+        let (start, end) = (self.bytes.start.max(from) - from, self.bytes.end.min(to) - from);
+        Ok(Band { parts: vec![elements.slice(start as usize..end as usize)], reservation: Some(reservation) })
+    }
 }
 
 impl Bands {
@@ -41,66 +72,76 @@ impl Bands {
         selected: &Arc<Selected>,
         snapshot: &Arc<Snapshot>,
         bytes: std::ops::Range<u64>,
+        found: Option<Whereabouts>,
     ) -> Self {
         let pieces = if bytes.is_empty() { Vec::new() } else { selected.pieces(&bytes) };
-        Self {
+        let source = Source {
             gateway: Arc::clone(gateway),
             asked: Arc::clone(asked),
             selected: Arc::clone(selected),
             snapshot: Arc::clone(snapshot),
             bytes,
-            pieces: pieces.into_iter(),
-            head_sent: false,
-        }
+        };
+        Self { source, pieces: pieces.into_iter(), head_sent: false, found }
     }
 
     pub(super) fn is_done(&self) -> bool {
         self.head_sent && self.pieces.as_slice().is_empty()
     }
 
-    /// The next band. The header's bytes, as far as they are asked for, come with the first.
-    pub(super) async fn next(&mut self) -> Option<Result<Band, Problem>> {
-        if self.bytes.is_empty() || self.is_done() {
-            return None;
+    /// The first band: the header's bytes, as far as they are asked for, and elements.
+    pub(super) async fn first(&mut self) -> Result<Option<Band>, Problem> {
+        let Source { bytes, selected, .. } = &self.source;
+        if bytes.is_empty() {
+            return Ok(None);
         }
-        let head = &self.selected.head;
-        let mut parts = Vec::with_capacity(2);
-        if !self.head_sent {
-            self.head_sent = true;
-            let (start, end) = (self.bytes.start.min(head.len() as u64), self.bytes.end.min(head.len() as u64));
-            if start < end {
-                parts.push(head.slice(start as usize..end as usize));
+        self.head_sent = true;
+        let head = &selected.head;
+        let (start, end) = (bytes.start.min(head.len() as u64), bytes.end.min(head.len() as u64));
+        let mut band = match self.pieces.next() {
+            Some(piece) => {
+                let found = self.found.take().filter(|_| piece.slab == selected.slab);
+                self.source.fill(&piece, found).await?
             }
-        }
-        let Some(piece) = self.pieces.next() else {
-            return Some(Ok(Band { parts, reservation: None }));
+            None => Band { parts: Vec::new(), reservation: None },
         };
-        match fetch(&self.gateway, &self.selected, &self.snapshot, &piece.slab).await {
-            Ok(Fetched { tensor, reservation, .. }) => match tensor.data {
-                ChunkData::Fixed(elements) => {
-                    let (size, head) = (self.selected.element_bytes(), head.len() as u64);
-                    let (from, to) = (head + piece.elements.start * size, head + piece.elements.end * size);
-                    let (start, end) = (self.bytes.start.max(from) - from, self.bytes.end.min(to) - from);
-                    parts.push(elements.slice(start as usize..end as usize));
-                    Some(Ok(Band { parts, reservation: Some(reservation) }))
-                }
-                ChunkData::Variable(_) => {
-                    Some(Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed")))
-                }
-            },
-            Err(problem) => Some(Err(problem)),
+        if start < end {
+            band.parts.insert(0, head.slice(start as usize..end as usize));
+        }
+        Ok(Some(band))
+    }
+
+    /// Begins to fill the next band.
+    fn ahead(&mut self) -> Option<Ahead> {
+        let piece = self.pieces.next()?;
+        let (source, wanted) = (self.source.clone(), piece.clone());
+        let filling = tokio::spawn(async move { source.fill(&wanted, None).await });
+        Some(Ahead { piece, filling: AbortOnDropHandle::new(filling) })
+    }
+
+    async fn arrived(&self, ahead: Ahead) -> Result<Band, Problem> {
+        match ahead.filling.await {
+            // The band before still held its memory. By now it has left.
+            Ok(Err(problem)) if problem.kind == ErrorKind::SlowDown => self.source.fill(&ahead.piece, None).await,
+            Ok(band) => band,
+            Err(lost) => Err(Problem::new(ErrorKind::Internal, format!("a band was lost: {lost}"))),
         }
     }
 
-    /// The rest of the body behind its first band. A failure from here on aborts the connection.
-    pub(super) fn into_body(self, first: Band) -> Body {
-        let rest = futures::stream::unfold(Some(self), |bands| async move {
-            let mut bands = bands?;
-            match bands.next().await? {
-                Ok(band) => Some((Ok(band), Some(bands))),
+    /// The rest of the body behind its first band: one band is filled while the one before it is sent, and none
+    /// beyond that, so that a slow client holds the reading back. A failure from here on aborts the connection.
+    pub(super) fn into_body(mut self, first: Band) -> Body {
+        let next = self.ahead();
+        let rest = futures::stream::unfold(Some((self, next)), |state| async move {
+            let (mut bands, ahead) = state?;
+            match bands.arrived(ahead?).await {
+                Ok(band) => {
+                    let next = bands.ahead();
+                    Some((Ok(band), Some((bands, next))))
+                }
                 Err(problem) => {
                     tracing::warn!(
-                        request_id = %bands.asked.request_id,
+                        request_id = %bands.source.asked.request_id,
                         code = problem.kind.code(),
                         cause = %problem.cause,
                         "slice failed after its headers; the connection is aborted"
@@ -109,13 +150,17 @@ impl Bands {
                 }
             }
         });
-        let bands = futures::stream::iter([Ok(first)]).chain(rest);
-        let frames = bands.flat_map(|band| match band {
-            Ok(band) => futures::stream::iter(frames(band)).left_stream(),
-            Err(error) => futures::stream::iter([Err(error)]).right_stream(),
-        });
-        StreamBody::new(frames).boxed_unsync()
+        body(futures::stream::iter([Ok(first)]).chain(rest))
     }
+}
+
+/// A body of bands. An error in it aborts the connection.
+fn body(bands: impl futures::Stream<Item = std::io::Result<Band>> + Send + 'static) -> Body {
+    let frames = bands.flat_map(|band| match band {
+        Ok(band) => futures::stream::iter(frames(band)).left_stream(),
+        Err(error) => futures::stream::iter([Err(error)]).right_stream(),
+    });
+    StreamBody::new(frames).boxed_unsync()
 }
 
 type Frame = Result<http_body::Frame<Bytes>, std::io::Error>;
@@ -138,33 +183,52 @@ pub(super) fn hold(band: Band) -> Body {
     StreamBody::new(futures::stream::iter(frames(band))).boxed_unsync()
 }
 
-/// Surveys, locates, plans and runs a part of the selection, and remembers what reading told.
+/// Surveys, locates, plans and runs a part of the selection, and remembers what reading told. `found` says where its
+/// chunks are, if that is known.
 pub(super) async fn fetch(
     gateway: &Gateway,
     selected: &Selected,
     snapshot: &Snapshot,
     slab: &Hyperslab,
+    found: Option<Whereabouts>,
 ) -> Result<Fetched, Problem> {
     let array = &selected.array;
-    let plan = plan(gateway, selected, snapshot, slab, Learning::OnRead).await?;
-    let plan = Arc::new(plan.0);
+    let plan = plan(gateway, selected, snapshot, slab, Learning::OnRead, found).await?;
+    let job = Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan.0) };
+    let plan = Arc::clone(&job.plan);
     let moment = gateway.datasets.moment();
-    let run = gateway.fetcher.run(&array.bucket, &array.meta, Arc::clone(&plan), slab.kept().to_vec());
-    let fetched = run.await.inspect_err(|error| {
-        if let FetchError::Store(error) = error
-            && let StoreError::Changed { key } = &**error
-        {
-            gateway.datasets.invalidate(&array.bucket.name, key);
-        }
-    })?;
-    for (object, info) in &fetched.learned {
+    let run = gateway.fetcher.run(job, slab.kept());
+    let fetched = run.await.inspect_err(|error| forget_changed(gateway, &array.bucket, error))?;
+    learn(gateway, &array.bucket, &plan, &fetched.learned, moment, snapshot)?;
+    Ok(fetched)
+}
+
+/// Forgets the version of an object that was found changed.
+pub(super) fn forget_changed(gateway: &Gateway, bucket: &Bucket, error: &FetchError) {
+    if let FetchError::Store(error) = error
+        && let StoreError::Changed { key } = &**error
+    {
+        gateway.datasets.invalidate(&bucket.name, key);
+    }
+}
+
+/// Remembers what reading told of a plan's objects.
+pub(super) fn learn(
+    gateway: &Gateway,
+    bucket: &Bucket,
+    plan: &ReadPlan,
+    learned: &std::collections::HashMap<usize, Option<ObjectInfo>>,
+    moment: (u64, std::time::Instant),
+    snapshot: &Snapshot,
+) -> Result<(), Problem> {
+    for (object, info) in learned {
         let key = &plan.objects[*object].key;
         let told = info.as_ref().map_or(ObjectState::Absent, crate::dataset::state_of);
-        if gateway.datasets.learn(moment, &array.bucket, key, info.as_ref(), snapshot) != told {
+        if gateway.datasets.learn(moment, bucket, key, info.as_ref(), snapshot) != told {
             return Err(DatasetError::from(Arc::new(StoreError::Changed { key: key.to_string() })).into());
         }
     }
-    Ok(fetched)
+    Ok(())
 }
 
 /// Surveys, locates and plans a part of the selection. Also says how many indexes were read.
@@ -174,11 +238,14 @@ pub(super) async fn plan(
     snapshot: &Snapshot,
     slab: &Hyperslab,
     learning: Learning,
+    found: Option<Whereabouts>,
 ) -> Result<(ReadPlan, u64), Problem> {
     let array = &selected.array;
-    let survey =
-        if *slab == selected.slab { selected.survey.clone() } else { survey(&array.meta, slab, &gateway.limits)? };
-    let found = gateway.datasets.locate(array, &survey, learning, snapshot).await?;
+    let survey = selected.survey(gateway, slab)?;
+    let found = match found {
+        Some(found) => found,
+        None => gateway.datasets.locate(array, &survey, learning, snapshot).await?,
+    };
     let outside = Some(Arc::clone(&selected.outside));
     let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, outside)?;
     Ok((plan, found.index_reads))

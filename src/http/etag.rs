@@ -3,7 +3,32 @@
 use crate::cache::ObjectState;
 use crate::dataset::Source;
 use crate::model::Hyperslab;
+use crate::plan::ObjectFacts;
 use crate::wire::{ENCODER_VERSION, Format};
+
+/// Version and size of an object; `None` for an absent one.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ObjectVersion<'a>(Option<(&'a str, u64)>);
+
+impl<'a> ObjectVersion<'a> {
+    /// What a plan knows of an object, if it knows its version.
+    pub(super) fn of(facts: &'a ObjectFacts) -> Option<Self> {
+        match facts {
+            ObjectFacts::Absent => Some(Self(None)),
+            ObjectFacts::Present { version, size } => Some(Self(Some((version.as_str(), *size)))),
+            ObjectFacts::LearnOnRead => None,
+        }
+    }
+}
+
+impl<'a> From<&'a ObjectState> for ObjectVersion<'a> {
+    fn from(state: &'a ObjectState) -> Self {
+        match state {
+            ObjectState::Absent => Self(None),
+            ObjectState::Present { version, size, .. } => Self(Some((version.as_str(), *size))),
+        }
+    }
+}
 
 /// The ETag of a slice, without quotes. Every gateway computes the same.
 ///
@@ -12,7 +37,7 @@ use crate::wire::{ENCODER_VERSION, Format};
 pub(super) fn of_slice<'a>(
     name: &str,
     sources: &[Source],
-    objects: impl Iterator<Item = (&'a str, &'a ObjectState)>,
+    objects: impl Iterator<Item = (&'a str, ObjectVersion<'a>)>,
     slab: &Hyperslab,
     outside: &[u8],
     format: Format,
@@ -25,7 +50,7 @@ pub(super) fn of_slice<'a>(
     hash.text(&format!("{:?}{:?}", slab.axes(), slab.kept()));
     hash.bytes(outside);
     for source in sources {
-        hash.object(&source.key, &source.state);
+        hash.object(&source.key, ObjectVersion::from(&source.state));
     }
     hash.number(u64::MAX);
     for (key, state) in objects {
@@ -39,7 +64,7 @@ pub(super) fn of_description(sources: &[Source], rest: &str) -> String {
     let mut hash = Fields::new("w4dx describe 1");
     hash.text(rest);
     for source in sources {
-        hash.object(&source.key, &source.state);
+        hash.object(&source.key, ObjectVersion::from(&source.state));
     }
     hash.finish()
 }
@@ -67,14 +92,14 @@ impl Fields {
         self.bytes(text.as_bytes());
     }
 
-    fn object(&mut self, key: &str, state: &ObjectState) {
+    fn object(&mut self, key: &str, version: ObjectVersion<'_>) {
         self.text(key);
-        match state {
-            ObjectState::Absent => self.number(0),
-            ObjectState::Present { version, size, .. } => {
+        match version.0 {
+            None => self.number(0),
+            Some((version, size)) => {
                 self.number(1);
-                self.text(version.as_str());
-                self.number(*size);
+                self.text(version);
+                self.number(size);
             }
         }
     }

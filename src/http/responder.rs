@@ -60,9 +60,10 @@ impl Responder<'_> {
         if self.asked.method == Method::HEAD {
             return Ok(self.finish(status, full(Bytes::new()), Some((&range, len))));
         }
-        let mut bands = Bands::new(self.gateway, self.asked, &self.selected, self.snapshot, range.clone());
+        let found = self.versioned.found.take();
+        let mut bands = Bands::new(self.gateway, self.asked, &self.selected, self.snapshot, range.clone(), found);
         // What fails before the headers leave has a status of its own.
-        let first = bands.next().await.transpose()?;
+        let first = bands.first().await?;
         if matches!(self.versioned.etag, Etag::Learned) {
             self.versioned = self.selected.known_version(self.gateway, self.snapshot).await?;
         }
@@ -83,7 +84,10 @@ impl Responder<'_> {
         let body = match kept {
             Some(body) => body,
             None => {
-                let fetched = fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab).await?;
+                let fetched = {
+                    let found = self.versioned.found.take();
+                    fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab, found).await?
+                };
                 let selected = Arc::clone(&self.selected);
                 let encode = move || {
                     let body = wire::encode(selected.format, &selected.array.name, &fetched.tensor, &selected.dims);

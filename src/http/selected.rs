@@ -7,19 +7,27 @@ use ::http::header;
 use ::http::{HeaderMap, Method};
 use bytes::Bytes;
 
+use super::SliceRequest;
 use super::error::Problem;
+use super::etag::{self, ObjectVersion};
 use super::gateway::Gateway;
-use super::{SliceRequest, etag};
 use crate::cache::ObjectState;
-use crate::dataset::{Array, Learning, Snapshot};
-use crate::format::zarr;
+use crate::dataset::{Array, Learning, Snapshot, Whereabouts};
+use crate::format::{ArrayMeta, zarr};
 use crate::model::{Details, ErrorKind, Hyperslab, Piece, shape};
-use crate::plan::{ObjectFacts, Survey, survey};
+use crate::plan::{self, Survey};
 use crate::query::{self, Request};
 use crate::wire::{self, Description, Format};
 
-/// Bytes of elements that are assembled at once. An answer streams in such bands.
-const BAND_BYTES: u64 = 32 << 20;
+/// Bytes of elements that are assembled at once. An answer streams in such bands: large enough that planning one is
+/// nothing beside filling it, small enough that the first byte leaves soon and a slow client holds little.
+const BAND_BYTES: u64 = 8 << 20;
+
+/// A band grows to this where it would otherwise cut chunks, which would then be read for two bands.
+const LARGEST_BAND_BYTES: u64 = 64 << 20;
+
+/// Objects that are listed for an ETag at all. Beyond it a list alone would hold up the first byte.
+const LISTED_OBJECTS: usize = 20_000;
 
 /// Objects whose versions are looked up for an ETag. Beyond it no ETag is sent, rather than one that can stay equal
 /// while data change.
@@ -29,7 +37,10 @@ const VERSIONED_OBJECTS: usize = 1000;
 pub(super) struct Selected {
     pub(super) array: Array,
     pub(super) slab: Hyperslab,
-    pub(super) survey: Survey,
+    /// What the whole selection touches, where it is answered at once; bands survey their own parts.
+    survey: Option<Survey>,
+    /// Keys of the objects that it touches, relative to the array; `None` for too many to list.
+    objects: Option<Vec<String>>,
     pub(super) shape: Vec<u64>,
     pub(super) dims: Vec<Option<String>>,
     pub(super) format: Format,
@@ -60,7 +71,7 @@ impl Selected {
         };
         let description = Description { name: &array.name, dtype: &meta.dtype, shape: &shape, dims: &dims };
         let format = choose_format(asked, request, &description)?;
-        let survey = survey(meta, &slab, &gateway.limits)?;
+        plan::check(meta, &slab, &gateway.limits)?;
         let (head, body_len) = if format.streams() {
             (wire::head(format, &description)?, Some(wire::body_len(format, &description)?))
         } else {
@@ -70,7 +81,23 @@ impl Selected {
             }
             (Vec::new(), None)
         };
-        Ok(Self { slab, survey, shape, dims, format, outside, head: head.into(), body_len, array })
+        let size = element_bytes(meta);
+        let one_band =
+            !format.streams() || shape::bytes(&shape, size as usize).is_some_and(|bytes| bytes <= BAND_BYTES);
+        let survey = one_band.then(|| plan::survey(meta, &slab, &gateway.limits)).transpose()?;
+        let objects = match &survey {
+            Some(survey) => Some(survey.objects.clone()),
+            None => plan::objects(meta, &slab, LISTED_OBJECTS),
+        };
+        Ok(Self { slab, survey, objects, shape, dims, format, outside, head: head.into(), body_len, array })
+    }
+
+    /// What `slab`, a part of the selection, touches.
+    pub(super) fn survey(&self, gateway: &Gateway, slab: &Hyperslab) -> Result<Survey, Problem> {
+        match &self.survey {
+            Some(survey) if *slab == self.slab => Ok(survey.clone()),
+            Some(_) | None => Ok(plan::survey(&self.array.meta, slab, &gateway.limits)?),
+        }
     }
 
     /// The slice's ETag and date, from versions that are known or looked up; no chunk is read.
@@ -80,34 +107,44 @@ impl Selected {
         asked: &SliceRequest,
         snapshot: &Snapshot,
     ) -> Result<Versioned, Problem> {
-        let objects = &self.survey.objects;
+        // Nor a date that can stay equal: the AWS CLI wants one, so it is now.
+        let unknown = || Versioned { etag: Etag::Unknown, last_modified: SystemTime::now(), found: None };
+        let Some(objects) = &self.objects else { return Ok(unknown()) };
         if gateway.datasets.untrusted(&self.array, objects, snapshot) > VERSIONED_OBJECTS {
-            // Nor a date that can stay equal: the AWS CLI wants one, so it is now.
-            return Ok(Versioned { etag: Etag::Unknown, last_modified: SystemTime::now() });
+            return Ok(unknown());
         }
-        let learn = self.fits_one_band() && asked.method == Method::GET && !conditional(&asked.headers);
-        if self.fits_one_band() && !asked.headers.contains_key(header::RANGE) {
+        if let Some(survey) = self.survey.as_ref().filter(|_| !asked.headers.contains_key(header::RANGE)) {
             // All indexes are needed anyway, and reading one tells its shard's version.
+            let learn = asked.method == Method::GET && !conditional(&asked.headers);
             let learning = if learn { Learning::OnRead } else { Learning::Before };
-            let found = gateway.datasets.locate(&self.array, &self.survey, learning, snapshot).await?;
-            if found.facts.contains(&ObjectFacts::LearnOnRead) {
-                return Ok(Versioned { etag: Etag::Learned, last_modified: self.sources_modified() });
-            }
+            let found = gateway.datasets.locate(&self.array, survey, learning, snapshot).await?;
+            let states: Option<Vec<ObjectVersion<'_>>> = found.facts.iter().map(ObjectVersion::of).collect();
+            let etag = match states {
+                Some(states) => Etag::Known(self.etag(objects, states.into_iter())),
+                None => Etag::Learned,
+            };
+            let last_modified = found.last_modified.map_or(self.sources_modified(), |m| m.max(self.sources_modified()));
+            return Ok(Versioned { etag, last_modified, found: Some(found) });
         }
         self.known_version(gateway, snapshot).await
     }
 
+    /// The version, once every object's state is known or can be asked for.
     pub(super) async fn known_version(&self, gateway: &Gateway, snapshot: &Snapshot) -> Result<Versioned, Problem> {
-        let states = gateway.datasets.states(&self.array, &self.survey.objects, snapshot).await?;
+        let objects = self.objects.as_deref().unwrap_or_default();
+        let states = gateway.datasets.states(&self.array, objects, snapshot).await?;
         let modified = states.iter().filter_map(|state| match state {
             ObjectState::Absent => None,
             ObjectState::Present { last_modified, .. } => Some(*last_modified),
         });
         let last_modified = modified.fold(self.sources_modified(), SystemTime::max);
-        let objects = self.survey.objects.iter().map(String::as_str).zip(&states);
-        let etag =
-            etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.outside, self.format);
-        Ok(Versioned { etag: Etag::Known(etag), last_modified })
+        let etag = self.etag(objects, states.iter().map(ObjectVersion::from));
+        Ok(Versioned { etag: Etag::Known(etag), last_modified, found: None })
+    }
+
+    fn etag<'a>(&self, objects: &'a [String], states: impl Iterator<Item = ObjectVersion<'a>>) -> String {
+        let objects = objects.iter().map(String::as_str).zip(states);
+        etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.outside, self.format)
     }
 
     fn sources_modified(&self) -> SystemTime {
@@ -117,12 +154,7 @@ impl Selected {
 
     /// Bytes of one element, or of its header where elements vary.
     pub(super) fn element_bytes(&self) -> u64 {
-        self.array.meta.dtype.size_bytes().unwrap_or(std::mem::size_of::<Box<[u8]>>()) as u64
-    }
-
-    fn fits_one_band(&self) -> bool {
-        let bytes = shape::bytes(&self.shape, self.element_bytes() as usize).unwrap_or(u64::MAX);
-        !self.format.streams() || bytes <= BAND_BYTES
+        element_bytes(&self.array.meta)
     }
 
     /// The pieces that hold the elements beneath `bytes` of the body.
@@ -133,14 +165,29 @@ impl Selected {
         }
         let first = bytes.start.saturating_sub(head) / size;
         let last = (bytes.end - head).div_ceil(size);
-        self.slab.pieces(first..last, BAND_BYTES / size, self.array.meta.chunk_shape())
+        self.slab.pieces(first..last, self.band_elements(size), self.array.meta.chunk_shape())
     }
+
+    /// Elements of a band: whole chunks along the axis that it is cut on, where these are not too many.
+    fn band_elements(&self, size: u64) -> u64 {
+        let most = (BAND_BYTES / size).max(1);
+        let strides = shape::strides(&self.slab.counts());
+        let cut = strides.iter().zip(self.array.meta.chunk_shape()).find(|(stride, _)| **stride <= most);
+        let whole_chunks = cut.map_or(most, |(stride, chunk)| stride.saturating_mul(*chunk));
+        if whole_chunks > most && whole_chunks <= LARGEST_BAND_BYTES / size { whole_chunks } else { most }
+    }
+}
+
+fn element_bytes(meta: &ArrayMeta) -> u64 {
+    meta.dtype.size_bytes().unwrap_or(std::mem::size_of::<Box<[u8]>>()) as u64
 }
 
 /// What is known of a slice's version.
 pub(super) struct Versioned {
     pub(super) etag: Etag,
     pub(super) last_modified: SystemTime,
+    /// Where the chunks are, where that was found out on the way, for a selection that is answered at once.
+    pub(super) found: Option<Whereabouts>,
 }
 
 pub(super) enum Etag {

@@ -99,7 +99,7 @@ async fn explain(
     let array = target::array(gateway, asked, target, snapshot).await?;
     let path = array.path.clone();
     let selected = Selected::new(gateway, asked, &target.request, array).map_err(|problem| problem.about(&path))?;
-    let (plan, index_reads) = bands::plan(gateway, &selected, snapshot, &selected.slab, Learning::Before).await?;
+    let (plan, index_reads) = bands::plan(gateway, &selected, snapshot, &selected.slab, Learning::Before, None).await?;
     let meta = &selected.array.meta;
     let cached = gateway.fetcher.cached(&selected.array.bucket, meta, &plan);
     let settings = gateway.fetcher.settings();

@@ -126,7 +126,7 @@ mod tests {
             shards: vec![level(&[4, 4]), level(&[2, 1])],
         };
         let nesting = Nesting::new(&grid);
-        let chunk = ChunkCoord(vec![5, 14]); // elements 10..12, 14..15
+        let chunk = ChunkCoord(vec![5, 14].into()); // elements 10..12, 14..15
         assert_eq!(nesting.object_of(&chunk), [1, 1]);
         assert_eq!(nesting.inner_chunks(0), 4);
         assert_eq!(nesting.number_at(0, &chunk), 1); // rows 8..12, columns 12..16 of the object at 8, 8

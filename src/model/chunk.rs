@@ -3,10 +3,14 @@
 use std::fmt;
 
 use bytes::Bytes;
+use smallvec::SmallVec;
+
+/// One number per axis. Arrays have few axes: a request makes one of these for each chunk, without allocating.
+pub type PerAxis<T> = SmallVec<[T; 6]>;
 
 /// A chunk's place in the grid of innermost chunks, one number per axis.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub struct ChunkCoord(pub Vec<u64>);
+pub struct ChunkCoord(pub PerAxis<u64>);
 
 impl fmt::Display for ChunkCoord {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

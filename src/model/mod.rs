@@ -12,7 +12,7 @@ mod secret;
 pub mod shape;
 pub mod small_float;
 
-pub use chunk::{ChunkCoord, ChunkData};
+pub use chunk::{ChunkCoord, ChunkData, PerAxis};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
 pub use extent::{ByteRange, Version};
 pub use hyperslab::{Axis, Hyperslab, Piece};

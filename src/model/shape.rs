@@ -1,5 +1,7 @@
 //! Arithmetic on shapes: elements per axis, row-major. Checked, since shapes come from files and requests.
 
+use super::PerAxis;
+
 /// The number of elements of `shape`, or `None` beyond 2^64 - 1. A shape without axes holds one.
 pub fn elements(shape: &[u64]) -> Option<u64> {
     if shape.contains(&0) {
@@ -15,8 +17,8 @@ pub fn bytes(shape: &[u64], size: usize) -> Option<u64> {
 
 /// Row-major strides in elements: the last axis moves fastest. Saturates for absurd shapes, which no
 /// caller indexes: their sizes are refused first.
-pub fn strides(shape: &[u64]) -> Vec<u64> {
-    let mut strides = vec![1_u64; shape.len()];
+pub fn strides(shape: &[u64]) -> PerAxis<u64> {
+    let mut strides = PerAxis::from_elem(1_u64, shape.len());
     for axis in (0..shape.len().saturating_sub(1)).rev() {
         strides[axis] = strides[axis + 1].saturating_mul(shape[axis + 1].max(1));
     }

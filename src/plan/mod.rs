@@ -15,4 +15,4 @@ pub use error::{Limits, PlanError};
 pub use explain::explain;
 pub use read_plan::{Extent, Located, ObjectFacts, PlannedChunk, PlannedObject, ReadPlan};
 pub use runs::{AxisChunk, Run, chunks_along};
-pub use survey::{Survey, SurveyedChunk, survey};
+pub use survey::{Survey, SurveyedChunk, check, objects, survey};

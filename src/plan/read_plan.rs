@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::{AxisChunk, PlanError, Survey};
 use crate::format::ArrayMeta;
 use crate::model::key::join;
-use crate::model::{ChunkCoord, DType, Version, shape};
+use crate::model::{ChunkCoord, DType, PerAxis, Version, shape};
 
 /// What the caller found out about one surveyed object.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -63,7 +63,7 @@ pub struct PlannedChunk {
     /// Where it is; `None` reads as the fill value.
     pub extent: Option<Extent>,
     /// Per axis, its entry in [`ReadPlan::axes`].
-    pub at: Box<[u32]>,
+    pub at: PerAxis<u32>,
 }
 
 /// The reads and copies that answer a hyperslab. Complete and inert.

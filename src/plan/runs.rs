@@ -1,5 +1,7 @@
 //! One axis of a hyperslab, split by chunk: which positions of a chunk go where in the answer.
 
+use smallvec::{SmallVec, smallvec};
+
 use crate::model::Axis;
 
 /// Positions of one chunk along one axis, evenly spaced, that land next to each other in the answer.
@@ -20,8 +22,8 @@ pub struct Run {
 pub struct AxisChunk {
     /// The chunk's place in the grid along this axis.
     pub chunk: u64,
-    /// What is taken, in the order of the answer.
-    pub runs: Vec<Run>,
+    /// What is taken, in the order of the answer. A range takes one run of each chunk.
+    pub runs: SmallVec<[Run; 1]>,
 }
 
 /// Splits an axis of `len` positions into chunks of `chunk` positions. Ascending by chunk; positions outside
@@ -54,7 +56,7 @@ fn range_chunks(start: i64, step: i64, count: u64, len: u64, chunk: u64) -> Vec<
         let base = index * i128::from(chunk);
         let (_, end) = within(base, (base + i128::from(chunk)).min(len));
         let run = Run { out: out as u64, start: (at - base) as u64, step, count: (end - out) as u64 };
-        chunks.push(AxisChunk { chunk: index as u64, runs: vec![run] });
+        chunks.push(AxisChunk { chunk: index as u64, runs: smallvec![run] });
         out = end;
     }
     if wide < 0 {
@@ -74,7 +76,7 @@ fn list_chunks(list: &[u64], chunk: u64) -> Vec<AxisChunk> {
     for i in order {
         let (index, start) = (list[i] / chunk, list[i] % chunk);
         if chunks.last().is_none_or(|last| last.chunk != index) {
-            chunks.push(AxisChunk { chunk: index, runs: Vec::new() });
+            chunks.push(AxisChunk { chunk: index, runs: SmallVec::new() });
         }
         let Some(last) = chunks.last_mut() else { continue };
         match last.runs.last_mut() {

@@ -4,6 +4,7 @@
 //! Absent, denied, changed and broken are four different errors.
 
 mod bucket;
+mod buffers;
 mod error;
 mod faulty;
 mod listing;
@@ -23,6 +24,7 @@ use bytes::Bytes;
 use futures::stream::BoxStream;
 
 pub use bucket::{AnonymousAccess, Bucket, Buckets, DefaultBuckets, Freshness};
+pub use buffers::{Buffer, Buffers};
 pub use error::StoreError;
 pub use faulty::{Call, Fault, FaultyStore};
 pub use listing::{ListPage, ListRequest};

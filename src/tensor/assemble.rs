@@ -1,11 +1,11 @@
 //! All chunks of a plan into one tensor.
 
-use bytes::Bytes;
+use std::sync::Arc;
 
-use super::{Tensor, place};
+use super::place::{place, place_value};
 use crate::format::ArrayMeta;
-use crate::model::{ChunkData, ErrorKind, Fault, shape};
-use crate::plan::{PlannedChunk, ReadPlan, Run};
+use crate::model::{ChunkData, ErrorKind, Fault, PerAxis, shape};
+use crate::plan::{AxisChunk, PlannedChunk, ReadPlan, Run};
 
 /// Why chunks do not fit their plan.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -35,52 +35,82 @@ impl Fault for AssembleError {
     }
 }
 
-/// Fills the answer of `plan` from `chunks`, which run parallel to `plan.chunks` (`None` reads as the fill value).
+/// A plan's chunks, parallel to `plan.chunks`; `None` reads as the fill value.
+pub type Chunks = [Option<Arc<ChunkData>>];
+
+/// Bytes of the answer of `plan`, where its elements have a fixed size.
 ///
-/// `kept` says which axes the answer keeps.
+/// # Errors
+/// [`AssembleError::TooLarge`].
+pub fn answer_len(plan: &ReadPlan) -> Result<Option<usize>, AssembleError> {
+    let Some(size) = plan.dtype.size_bytes() else { return Ok(None) };
+    let bytes = shape::bytes(&plan.counts, size).and_then(|n| usize::try_from(n).ok());
+    bytes.map(Some).ok_or(AssembleError::TooLarge)
+}
+
+/// Fills `out`, which has [`answer_len`] bytes and may hold anything before, with fixed-size elements.
 ///
 /// # Errors
 /// [`AssembleError::Chunk`] when a chunk's elements are not what the array says: nothing is guessed.
-pub fn assemble(
-    array: &ArrayMeta,
-    plan: &ReadPlan,
-    kept: &[bool],
-    chunks: &[Option<ChunkData>],
-) -> Result<Tensor, AssembleError> {
-    let total = shape::elements(&plan.counts).and_then(|n| usize::try_from(n).ok()).ok_or(AssembleError::TooLarge)?;
-    let data = match plan.dtype.size_bytes() {
-        Some(size) => {
-            let len = total.checked_mul(size).ok_or(AssembleError::TooLarge)?;
-            let mut out = filled(len, &plan.outside);
-            match size {
-                1 => fixed::<1>(array, plan, chunks, &mut out)?,
-                2 => fixed::<2>(array, plan, chunks, &mut out)?,
-                4 => fixed::<4>(array, plan, chunks, &mut out)?,
-                8 => fixed::<8>(array, plan, chunks, &mut out)?,
-                16 => fixed::<16>(array, plan, chunks, &mut out)?,
-                0 => {}
-                other => odd(array, plan, chunks, &mut out, other)?,
-            }
-            ChunkData::Fixed(Bytes::from(out))
-        }
-        None => ChunkData::Variable(variable(array, plan, chunks, total)?),
-    };
-    let shape = plan.counts.iter().zip(kept).filter(|(_, kept)| **kept).map(|(n, _)| *n).collect();
-    Ok(Tensor { shape, dtype: plan.dtype.clone(), data })
-}
-
-/// `len` bytes of the repeated element; zeros come from the allocator for free.
-fn filled(len: usize, element: &[u8]) -> Vec<u8> {
-    let mut out = vec![0; len];
-    if element.iter().any(|&b| b != 0) {
-        for slot in out.chunks_exact_mut(element.len()) {
-            slot.copy_from_slice(element);
-        }
+pub fn assemble(array: &ArrayMeta, plan: &ReadPlan, chunks: &Chunks, out: &mut [u8]) -> Result<(), AssembleError> {
+    let size = plan.dtype.size_bytes().ok_or(AssembleError::TooLarge)?;
+    let covered = is_covered(plan);
+    if !covered {
+        fill(out, &plan.outside);
     }
-    out
+    let work = Work { array, plan, chunks, covered };
+    match size {
+        0 => Ok(()),
+        1 => fixed::<1>(work, out),
+        2 => fixed::<2>(work, out),
+        4 => fixed::<4>(work, out),
+        8 => fixed::<8>(work, out),
+        16 => fixed::<16>(work, out),
+        other => odd(work, out, other),
+    }
 }
 
-fn runs<'a>(plan: &'a ReadPlan, chunk: &PlannedChunk) -> Vec<&'a [Run]> {
+/// The elements of an answer of varying length.
+///
+/// # Errors
+/// As [`assemble`].
+pub fn assemble_variable(array: &ArrayMeta, plan: &ReadPlan, chunks: &Chunks) -> Result<Vec<Box<[u8]>>, AssembleError> {
+    let total = shape::elements(&plan.counts).and_then(|n| usize::try_from(n).ok()).ok_or(AssembleError::TooLarge)?;
+    variable(array, plan, chunks, total)
+}
+
+#[derive(Clone, Copy)]
+struct Work<'a> {
+    array: &'a ArrayMeta,
+    plan: &'a ReadPlan,
+    chunks: &'a Chunks,
+    /// Whether the chunks cover the answer: then what it held before need not be overwritten first.
+    covered: bool,
+}
+
+impl Work<'_> {
+    /// Whether absent chunks are in place already.
+    fn absent_is_done(self) -> bool {
+        !self.covered && self.plan.fill == self.plan.outside
+    }
+}
+
+/// Whether every position of the answer lies in a chunk. Along an axis, no position is taken from two chunks.
+fn is_covered(plan: &ReadPlan) -> bool {
+    let taken = |axis: &Vec<AxisChunk>| axis.iter().flat_map(|chunk| &chunk.runs).map(|run| run.count).sum::<u64>();
+    plan.axes.iter().zip(&plan.counts).all(|(axis, count)| taken(axis) == *count)
+}
+
+/// Repeats `element` over `out`.
+pub fn fill(out: &mut [u8], element: &[u8]) {
+    match element {
+        [] => {}
+        [first, rest @ ..] if rest.iter().all(|byte| byte == first) => out.fill(*first),
+        _ => out.chunks_exact_mut(element.len()).for_each(|slot| slot.copy_from_slice(element)),
+    }
+}
+
+fn runs<'a>(plan: &'a ReadPlan, chunk: &PlannedChunk) -> PerAxis<&'a [Run]> {
     chunk.at.iter().zip(&plan.axes).map(|(&at, axis)| axis[at as usize].runs.as_slice()).collect()
 }
 
@@ -94,14 +124,10 @@ fn checked<'a>(chunk: &PlannedChunk, data: &'a ChunkData, expected: u64) -> Resu
     Err(AssembleError::Chunk { chunk: chunk.coord.to_string(), got, expected: format!("{expected} bytes") })
 }
 
-fn fixed<const N: usize>(
-    array: &ArrayMeta,
-    plan: &ReadPlan,
-    chunks: &[Option<ChunkData>],
-    out: &mut [u8],
-) -> Result<(), AssembleError> {
+fn fixed<const N: usize>(work: Work<'_>, out: &mut [u8]) -> Result<(), AssembleError> {
+    let Work { array, plan, .. } = work;
     let (out, _) = out.as_chunks_mut::<N>();
-    for (chunk, data) in plan.chunks.iter().zip(chunks) {
+    for (chunk, data) in plan.chunks.iter().zip(work.chunks) {
         let runs = runs(plan, chunk);
         let chunk_shape = array.decoded_shape(&chunk.coord);
         match data {
@@ -110,12 +136,11 @@ fn fixed<const N: usize>(
                 let (from, _) = checked(chunk, data, expected)?.as_chunks::<N>();
                 place(out, &plan.counts, from, &chunk_shape, &runs);
             }
-            None if plan.fill == plan.outside => {}
+            None if work.absent_is_done() => {}
             None => {
                 let mut element = [0; N];
                 element.copy_from_slice(&plan.fill);
-                let elements = shape::elements(&chunk_shape).ok_or(AssembleError::TooLarge)?;
-                place(out, &plan.counts, &vec![element; elements as usize], &chunk_shape, &runs);
+                place_value(out, &plan.counts, &element, &chunk_shape, &runs);
             }
         }
     }
@@ -123,28 +148,29 @@ fn fixed<const N: usize>(
 }
 
 /// Elements of an uncommon size: the bytes of an element become one more axis, taken whole.
-fn odd(
-    array: &ArrayMeta,
-    plan: &ReadPlan,
-    chunks: &[Option<ChunkData>],
-    out: &mut [u8],
-    size: usize,
-) -> Result<(), AssembleError> {
+fn odd(work: Work<'_>, out: &mut [u8], size: usize) -> Result<(), AssembleError> {
+    let Work { array, plan, .. } = work;
     let bytes = [Run { out: 0, start: 0, step: 1, count: size as u64 }];
     let mut counts = plan.counts.clone();
     counts.push(size as u64);
-    for (chunk, data) in plan.chunks.iter().zip(chunks) {
+    let (out, _) = out.as_chunks_mut::<1>();
+    for (chunk, data) in plan.chunks.iter().zip(work.chunks) {
         let mut chunk_shape = array.decoded_shape(&chunk.coord);
         let elements = shape::elements(&chunk_shape).ok_or(AssembleError::TooLarge)?;
         let expected = shape::bytes(&chunk_shape, size).ok_or(AssembleError::TooLarge)?;
         chunk_shape.push(size as u64);
         let mut runs = runs(plan, chunk);
         runs.push(&bytes);
-        match data {
-            Some(data) => place(out, &counts, checked(chunk, data, expected)?, &chunk_shape, &runs),
-            None if plan.fill == plan.outside => {}
-            None => place(out, &counts, &plan.fill.repeat(elements as usize), &chunk_shape, &runs),
-        }
+        let repeated;
+        let from = match data {
+            Some(data) => checked(chunk, data, expected)?,
+            None if work.absent_is_done() => continue,
+            None => {
+                repeated = plan.fill.repeat(elements as usize);
+                &repeated
+            }
+        };
+        place(out, &counts, from.as_chunks::<1>().0, &chunk_shape, &runs);
     }
     Ok(())
 }
@@ -152,7 +178,7 @@ fn odd(
 fn variable(
     array: &ArrayMeta,
     plan: &ReadPlan,
-    chunks: &[Option<ChunkData>],
+    chunks: &Chunks,
     total: usize,
 ) -> Result<Vec<Box<[u8]>>, AssembleError> {
     let mut out: Vec<Box<[u8]>> = vec![plan.outside.to_vec().into_boxed_slice(); total];
@@ -160,7 +186,7 @@ fn variable(
         let chunk_shape = array.decoded_shape(&chunk.coord);
         let elements = shape::elements(&chunk_shape).ok_or(AssembleError::TooLarge)?;
         let runs = runs(plan, chunk);
-        match data {
+        match data.as_deref() {
             Some(ChunkData::Variable(values)) if values.len() as u64 == elements => {
                 place(&mut out, &plan.counts, values, &chunk_shape, &runs);
             }

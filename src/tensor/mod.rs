@@ -6,8 +6,8 @@
 mod assemble;
 mod place;
 
-pub use assemble::{AssembleError, assemble};
-pub use place::place;
+pub use assemble::{AssembleError, Chunks, answer_len, assemble, assemble_variable, fill};
+pub use place::{Element, place, place_value};
 
 use crate::model::{ChunkData, DType};
 
