@@ -24,8 +24,12 @@ pub enum RequestKind {
     Slice,
     /// A description of an array.
     Describe,
-    /// The plan of a slice.
+    /// The plan of a slice or batch.
     Explain,
+    /// Many slices at once.
+    Batch,
+    /// Chunks into the cache.
+    Prefetch,
     /// A plain S3 operation.
     S3,
     /// Health, metrics, documentation.
@@ -38,6 +42,8 @@ impl RequestKind {
             Self::Slice => "slice",
             Self::Describe => "describe",
             Self::Explain => "explain",
+            Self::Batch => "batch",
+            Self::Prefetch => "prefetch",
             Self::S3 => "s3",
             Self::Admin => "admin",
         }

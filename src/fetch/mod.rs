@@ -6,10 +6,12 @@
 mod budget;
 mod error;
 mod fetcher;
+mod fill;
 mod pool;
 mod read_task;
 
 pub use budget::{Budget, Reservation};
 pub use error::FetchError;
 pub use fetcher::{Fetched, Fetcher, FetcherSettings, Gathered, Job, OnError};
+pub use fill::{Filling, Slot};
 pub use pool::DecodePool;

@@ -18,119 +18,76 @@ use crate::model::{ChunkData, ErrorKind, Hyperslab, Piece};
 use crate::plan::ReadPlan;
 use crate::store::{Bucket, ObjectInfo, StoreError};
 
-/// What filling a band needs.
-#[derive(Clone)]
-struct Source {
-    gateway: Arc<Gateway>,
-    asked: Arc<SliceRequest>,
-    selected: Arc<Selected>,
-    snapshot: Arc<Snapshot>,
-    bytes: std::ops::Range<u64>,
+/// Fills bands of a body.
+pub(super) trait Fill: Clone + Send + Sync + 'static {
+    /// What says which band.
+    type Piece: Clone + Send + Sync + 'static;
+
+    /// The bytes of one band.
+    fn fill(&self, piece: Self::Piece) -> impl Future<Output = Result<Band, Problem>> + Send;
+
+    /// The request, for the log.
+    fn request_id(&self) -> &str;
 }
 
 /// The bands of one body, in order.
-pub(super) struct Bands {
-    source: Source,
-    pieces: std::vec::IntoIter<Piece>,
-    head_sent: bool,
-    /// Where the chunks of the first band are, if that is known.
-    found: Option<Whereabouts>,
+pub(super) struct Bands<F: Fill> {
+    source: F,
+    pieces: std::vec::IntoIter<F::Piece>,
 }
 
 /// Bytes of a body, with the memory they were promised.
 pub(super) struct Band {
-    parts: Vec<Bytes>,
-    reservation: Option<Reservation>,
+    pub(super) parts: Vec<Bytes>,
+    pub(super) reservation: Option<Reservation>,
 }
 
 /// A band that is being filled while the one before it is sent. Dropped with the body when the client leaves.
-struct Ahead {
-    piece: Piece,
+struct Ahead<P> {
+    piece: P,
     filling: AbortOnDropHandle<Result<Band, Problem>>,
 }
 
-impl Source {
-    /// The part of a piece's elements that is asked for.
-    async fn fill(&self, piece: &Piece, found: Option<Whereabouts>) -> Result<Band, Problem> {
-        let selected = &self.selected;
-        let fetched = fetch(&self.gateway, selected, &self.snapshot, &piece.slab, found).await?;
-        let Fetched { tensor, reservation, .. } = fetched;
-        let ChunkData::Fixed(elements) = tensor.data else {
-            return Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed"));
-        };
-        let (size, head) = (selected.element_bytes(), selected.head.len() as u64);
-        let (from, to) = (head + piece.elements.start * size, head + piece.elements.end * size);
-        let (start, end) = (self.bytes.start.max(from) - from, self.bytes.end.min(to) - from);
-        Ok(Band { parts: vec![elements.slice(start as usize..end as usize)], reservation: Some(reservation) })
-    }
-}
-
-impl Bands {
-    pub(super) fn new(
-        gateway: &Arc<Gateway>,
-        asked: &Arc<SliceRequest>,
-        selected: &Arc<Selected>,
-        snapshot: &Arc<Snapshot>,
-        bytes: std::ops::Range<u64>,
-        found: Option<Whereabouts>,
-    ) -> Self {
-        let pieces = if bytes.is_empty() { Vec::new() } else { selected.pieces(&bytes) };
-        let source = Source {
-            gateway: Arc::clone(gateway),
-            asked: Arc::clone(asked),
-            selected: Arc::clone(selected),
-            snapshot: Arc::clone(snapshot),
-            bytes,
-        };
-        Self { source, pieces: pieces.into_iter(), head_sent: false, found }
+impl<F: Fill> Bands<F> {
+    pub(super) fn new(source: F, pieces: Vec<F::Piece>) -> Self {
+        Self { source, pieces: pieces.into_iter() }
     }
 
     pub(super) fn is_done(&self) -> bool {
-        self.head_sent && self.pieces.as_slice().is_empty()
+        self.pieces.as_slice().is_empty()
     }
 
-    /// The first band: the header's bytes, as far as they are asked for, and elements.
+    /// The first band; `None` for a body without any.
     pub(super) async fn first(&mut self) -> Result<Option<Band>, Problem> {
-        let Source { bytes, selected, .. } = &self.source;
-        if bytes.is_empty() {
-            return Ok(None);
+        match self.pieces.next() {
+            Some(piece) => self.source.fill(piece).await.map(Some),
+            None => Ok(None),
         }
-        self.head_sent = true;
-        let head = &selected.head;
-        let (start, end) = (bytes.start.min(head.len() as u64), bytes.end.min(head.len() as u64));
-        let mut band = match self.pieces.next() {
-            Some(piece) => {
-                let found = self.found.take().filter(|_| piece.slab == selected.slab);
-                self.source.fill(&piece, found).await?
-            }
-            None => Band { parts: Vec::new(), reservation: None },
-        };
-        if start < end {
-            band.parts.insert(0, head.slice(start as usize..end as usize));
-        }
-        Ok(Some(band))
     }
 
     /// Begins to fill the next band.
-    fn ahead(&mut self) -> Option<Ahead> {
+    fn ahead(&mut self) -> Option<Ahead<F::Piece>> {
         let piece = self.pieces.next()?;
         let (source, wanted) = (self.source.clone(), piece.clone());
-        let filling = tokio::spawn(async move { source.fill(&wanted, None).await });
+        let filling = tokio::spawn(async move { source.fill(wanted).await });
         Some(Ahead { piece, filling: AbortOnDropHandle::new(filling) })
     }
 
-    async fn arrived(&self, ahead: Ahead) -> Result<Band, Problem> {
+    async fn arrived(&self, ahead: Ahead<F::Piece>) -> Result<Band, Problem> {
         match ahead.filling.await {
             // The band before still held its memory. By now it has left.
-            Ok(Err(problem)) if problem.kind == ErrorKind::SlowDown => self.source.fill(&ahead.piece, None).await,
+            Ok(Err(problem)) if problem.kind == ErrorKind::SlowDown => self.source.fill(ahead.piece).await,
             Ok(band) => band,
             Err(lost) => Err(Problem::new(ErrorKind::Internal, format!("a band was lost: {lost}"))),
         }
     }
 
-    /// The rest of the body behind its first band: one band is filled while the one before it is sent, and none
-    /// beyond that, so that a slow client holds the reading back. A failure from here on aborts the connection.
+    /// The body from its first band on: one band is filled while the one before it is sent, and none beyond that, so
+    /// that a slow client holds the reading back. A failure from here on aborts the connection.
     pub(super) fn into_body(mut self, first: Band) -> Body {
+        if self.is_done() {
+            return StreamBody::new(futures::stream::iter(frames(first))).boxed_unsync();
+        }
         let next = self.ahead();
         let rest = futures::stream::unfold(Some((self, next)), |state| async move {
             let (mut bands, ahead) = state?;
@@ -141,16 +98,88 @@ impl Bands {
                 }
                 Err(problem) => {
                     tracing::warn!(
-                        request_id = %bands.source.asked.request_id,
+                        request_id = %bands.source.request_id(),
                         code = problem.kind.code(),
                         cause = %problem.cause,
-                        "slice failed after its headers; the connection is aborted"
+                        "failed after the headers; the connection is aborted"
                     );
                     Some((Err(std::io::Error::other(problem.message)), None))
                 }
             }
         });
         body(futures::stream::iter([Ok(first)]).chain(rest))
+    }
+}
+
+/// Fills bands with elements of one selection.
+#[derive(Clone)]
+pub(super) struct SliceBands {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) asked: Arc<SliceRequest>,
+    pub(super) selected: Arc<Selected>,
+    pub(super) snapshot: Arc<Snapshot>,
+    /// The bytes of the body that are asked for.
+    pub(super) bytes: std::ops::Range<u64>,
+}
+
+/// A part of a slice's body.
+#[derive(Clone)]
+pub(super) struct SlicePiece {
+    /// Bytes of the header, as far as they are asked for: before the first elements.
+    head: Bytes,
+    piece: Option<Piece>,
+    /// Where its chunks are, if that is known.
+    found: Option<Whereabouts>,
+}
+
+impl SliceBands {
+    /// The bands. `found` says where the chunks are, if that is known and the selection is one band.
+    pub(super) fn bands(self, found: Option<Whereabouts>) -> Bands<Self> {
+        let Self { bytes, selected, .. } = &self;
+        let mut pieces = Vec::new();
+        if !bytes.is_empty() {
+            let head = &selected.head;
+            let (start, end) = (bytes.start.min(head.len() as u64), bytes.end.min(head.len() as u64));
+            let mut head = if start < end { head.slice(start as usize..end as usize) } else { Bytes::new() };
+            let elements = selected.pieces(bytes);
+            if elements.is_empty() {
+                pieces.push(SlicePiece { head: std::mem::take(&mut head), piece: None, found: None });
+            }
+            let mut found = found;
+            for piece in elements {
+                let found = found.take().filter(|_| piece.slab == selected.slab);
+                pieces.push(SlicePiece { head: std::mem::take(&mut head), piece: Some(piece), found });
+            }
+        }
+        Bands::new(self, pieces)
+    }
+}
+
+impl Fill for SliceBands {
+    type Piece = SlicePiece;
+
+    async fn fill(&self, SlicePiece { head, piece, found }: SlicePiece) -> Result<Band, Problem> {
+        let selected = &self.selected;
+        let mut band = Band { parts: Vec::with_capacity(2), reservation: None };
+        if !head.is_empty() {
+            band.parts.push(head);
+        }
+        let Some(piece) = piece else { return Ok(band) };
+        let fetched = fetch(&self.gateway, selected, &self.snapshot, &piece.slab, found).await?;
+        let Fetched { tensor, reservation, .. } = fetched;
+        let ChunkData::Fixed(elements) = tensor.data else {
+            return Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed"));
+        };
+        let (size, head) = (selected.element_bytes(), selected.head.len() as u64);
+        let (from, to) = (head + piece.elements.start * size, head + piece.elements.end * size);
+        let (start, end) = (self.bytes.start.max(from) - from, self.bytes.end.min(to) - from);
+        band.parts.push(elements.slice(start as usize..end as usize));
+        band.reservation = Some(reservation);
+        Ok(band)
+    }
+
+    fn request_id(&self) -> &str {
+        &self.asked.request_id
     }
 }
 
@@ -176,11 +205,6 @@ fn frames(band: Band) -> impl Iterator<Item = Frame> + Send {
         }
         Ok(http_body::Frame::data(part))
     })
-}
-
-/// A body of one band.
-pub(super) fn hold(band: Band) -> Body {
-    StreamBody::new(futures::stream::iter(frames(band))).boxed_unsync()
 }
 
 /// Surveys, locates, plans and runs a part of the selection, and remembers what reading told. `found` says where its

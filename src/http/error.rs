@@ -33,6 +33,16 @@ impl Problem {
         Self { details: Box::new(details), ..self }
     }
 
+    /// The same about an item of a batch, in a field if that has a name.
+    #[must_use]
+    pub fn in_item(mut self, item: usize, field: Option<&str>) -> Self {
+        self.details.item = Some(item);
+        self.details.field = field.map(str::to_owned);
+        let place = field.map_or_else(String::new, |field| format!(" of field `{field}`"));
+        self.message = format!("item {item}{place}: {}", self.message);
+        self
+    }
+
     /// The same about an array, unless a place closer to the failure is known.
     #[must_use]
     pub fn about(mut self, array: &str) -> Self {
@@ -112,7 +122,7 @@ pub fn render(problem: &Problem, problem_json: bool, resource: &str, request_id:
 
 /// What is known beyond the message, by the names that both renderings use.
 fn fields(details: &Details) -> Vec<(&'static str, String)> {
-    let Details { parameter, position, dimension, valid, array, chunk } = details;
+    let Details { parameter, position, dimension, valid, array, chunk, item, field } = details;
     [
         ("Parameter", parameter.clone()),
         ("Position", position.map(|p| p.to_string())),
@@ -120,13 +130,16 @@ fn fields(details: &Details) -> Vec<(&'static str, String)> {
         ("Valid", valid.clone()),
         ("Array", array.clone()),
         ("Chunk", chunk.clone()),
+        ("Item", item.map(|item| item.to_string())),
+        ("Field", field.clone()),
     ]
     .into_iter()
     .filter_map(|(name, value)| value.map(|value| (name, value)))
     .collect()
 }
 
-fn problem_body(problem: &Problem, resource: &str, request_id: &str) -> String {
+/// A failure as a problem+json document.
+pub(super) fn problem_body(problem: &Problem, resource: &str, request_id: &str) -> String {
     let code = problem.kind.code();
     let mut body = json!({
         "type": format!("urn:w4dx:error:{code}"),
@@ -140,7 +153,11 @@ fn problem_body(problem: &Problem, resource: &str, request_id: &str) -> String {
     });
     if let Some(object) = body.as_object_mut() {
         for (name, value) in fields(&problem.details) {
-            let value = if name == "Position" { json!(problem.details.position) } else { json!(value) };
+            let value = match name {
+                "Position" => json!(problem.details.position),
+                "Item" => json!(problem.details.item),
+                _ => json!(value),
+            };
             object.insert(name.to_lowercase(), value);
         }
     }

@@ -18,6 +18,8 @@ pub struct GatewaySettings {
     pub limits: Limits,
     /// Elements of a JSON answer.
     pub json_elements: u64,
+    /// Selections of a batch, over all its fields.
+    pub batch_items: usize,
     /// Bytes of one upload.
     pub upload_bytes: u64,
     /// Bytes of decoded chunks kept.
@@ -39,6 +41,7 @@ impl Default for GatewaySettings {
         Self {
             limits: Limits { result_bytes: 4 << 30, chunks: 1_000_000, chunk_bytes: 512 << 20 },
             json_elements: 1_000_000,
+            batch_items: 100_000,
             upload_bytes: 5 << 30,
             cache_bytes: 1 << 30,
             index_cache_bytes: 128 << 20,
@@ -67,6 +70,8 @@ pub struct Gateway {
     pub limits: Limits,
     /// Elements of a JSON answer.
     pub json_elements: u64,
+    /// Selections of a batch, over all its fields.
+    pub batch_items: usize,
     /// Bytes of one upload.
     pub upload_bytes: u64,
     /// Bodies built whole, kept briefly.
@@ -95,6 +100,7 @@ impl Gateway {
             metrics,
             limits: settings.limits,
             json_elements: settings.json_elements,
+            batch_items: settings.batch_items,
             upload_bytes: settings.upload_bytes,
             bodies: BodyCache::new(),
         }))

@@ -14,6 +14,7 @@ pub(crate) const EXPOSED: &[&str] = &[
     "x-w4dx-shape",
     "x-w4dx-dims",
     "x-w4dx-dtype",
+    "x-w4dx-layout",
     "x-w4dx-source-etag",
     "x-w4dx-protocol",
     "x-request-id",
@@ -85,7 +86,7 @@ pub(super) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
 }
 
 /// JSON in ASCII: every other character as `\uXXXX`, as JSON allows.
-fn ascii(json: &str) -> String {
+pub(super) fn ascii(json: &str) -> String {
     let mut ascii = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_ascii() {

@@ -4,10 +4,12 @@
 //! are verified before (`s3`); everything that a request reads is authorised here.
 
 mod bands;
+pub mod batch;
 pub(crate) mod byte_range;
 pub(crate) mod conditions;
 mod describe;
 pub mod docs;
+mod dry;
 pub mod error;
 mod etag;
 mod gateway;
@@ -29,7 +31,7 @@ pub type Body = http_body_util::combinators::UnsyncBoxBody<bytes::Bytes, std::io
 /// A verified request about an array.
 #[derive(Debug)]
 pub struct SliceRequest {
-    /// GET or HEAD.
+    /// GET or HEAD; POST for a batch.
     pub method: ::http::Method,
     /// Who asks.
     pub principal: Principal,

@@ -7,7 +7,7 @@ use ::http::header::{self, HeaderValue};
 use ::http::{HeaderMap, Method, Response, StatusCode};
 use bytes::Bytes;
 
-use super::bands::{Bands, fetch, hold};
+use super::bands::{SliceBands, fetch};
 use super::byte_range::Asked;
 use super::conditions::{Conditions, Verdict};
 use super::error::Problem;
@@ -61,7 +61,14 @@ impl Responder<'_> {
             return Ok(self.finish(status, full(Bytes::new()), Some((&range, len))));
         }
         let found = self.versioned.found.take();
-        let mut bands = Bands::new(self.gateway, self.asked, &self.selected, self.snapshot, range.clone(), found);
+        let source = SliceBands {
+            gateway: Arc::clone(self.gateway),
+            asked: Arc::clone(self.asked),
+            selected: Arc::clone(&self.selected),
+            snapshot: Arc::clone(self.snapshot),
+            bytes: range.clone(),
+        };
+        let mut bands = source.bands(found);
         // What fails before the headers leave has a status of its own.
         let first = bands.first().await?;
         if matches!(self.versioned.etag, Etag::Learned) {
@@ -69,7 +76,6 @@ impl Responder<'_> {
         }
         let body = match first {
             None => full(Bytes::new()),
-            Some(first) if bands.is_done() => hold(first),
             Some(first) => bands.into_body(first),
         };
         Ok(self.finish(status, body, Some((&range, len))))

@@ -168,6 +168,12 @@ impl Selected {
         self.slab.pieces(first..last, self.band_elements(size), self.array.meta.chunk_shape())
     }
 
+    /// All of the selection in pieces, whatever its format.
+    pub(super) fn all_pieces(&self) -> Vec<Piece> {
+        let elements = self.slab.elements().unwrap_or(0);
+        self.slab.pieces(0..elements, self.band_elements(self.element_bytes().max(1)), self.array.meta.chunk_shape())
+    }
+
     /// Elements of a band: whole chunks along the axis that it is cut on, where these are not too many.
     fn band_elements(&self, size: u64) -> u64 {
         let most = (BAND_BYTES / size).max(1);
@@ -244,7 +250,7 @@ fn too_many_for_json(elements: u64, limit: u64) -> Problem {
 }
 
 /// `fill=` as one element: a Zarr fill value of the array's type.
-fn fill_value(text: &str, array: &Array) -> Result<Vec<u8>, Problem> {
+pub(super) fn fill_value(text: &str, array: &Array) -> Result<Vec<u8>, Problem> {
     let dtype = &array.meta.dtype;
     // A bare word such as NaN or 0x7fc0 is a string in JSON.
     let value = serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::String(text.to_owned()));

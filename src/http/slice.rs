@@ -7,48 +7,61 @@ use ::http::header;
 use ::http::{HeaderMap, Method, Response};
 use bytes::Bytes;
 
+use super::dry::{self, Part};
 use super::error::{self, Problem};
 use super::gateway::Gateway;
 use super::headers;
 use super::responder::Responder;
 use super::selected::Selected;
 use super::target::{self, Target};
-use super::{Body, SliceRequest, bands, describe, full, set_kind};
-use crate::dataset::{Learning, Snapshot};
+use super::{Body, SliceRequest, describe, full, set_kind};
+use crate::dataset::Snapshot;
 use crate::metrics::RequestKind;
-use crate::model::{ErrorKind, shape};
+use crate::model::{Details, ErrorKind};
 use crate::query::What;
 
 /// Answers a request about an array. Failures are answers too.
 pub async fn answer(gateway: Arc<Gateway>, request: SliceRequest) -> Response<Body> {
-    let problem_json = error::accepts_problem_json(&request.headers);
-    let resource = format!("/{}/{}", request.bucket, request.key);
     let request = Arc::new(request);
     match respond(&gateway, &request).await {
         Ok(response) => response,
-        Err(problem) => {
-            if error::status(problem.kind).is_server_error() {
-                tracing::warn!(request_id = %request.request_id, code = problem.kind.code(), cause = %problem.cause, "slice failed");
-            }
-            let mut response = error::render(&problem, problem_json, &resource, &request.request_id);
-            if let Some(len) = problem.details.valid.as_deref().filter(|_| problem.kind == ErrorKind::InvalidRange) {
-                headers::set(response.headers_mut(), "content-range", &format!("bytes */{len}"));
-            }
-            if request.method == Method::HEAD {
-                *response.body_mut() = full(Bytes::new());
-            }
-            response
-        }
+        Err(problem) => failure(&request, &problem),
     }
+}
+
+/// The answer to a request that failed.
+pub(super) fn failure(asked: &SliceRequest, problem: &Problem) -> Response<Body> {
+    if error::status(problem.kind).is_server_error() {
+        tracing::warn!(request_id = %asked.request_id, code = problem.kind.code(), cause = %problem.cause, "slice failed");
+    }
+    let problem_json = error::accepts_problem_json(&asked.headers);
+    let resource = format!("/{}/{}", asked.bucket, asked.key);
+    let mut response = error::render(problem, problem_json, &resource, &asked.request_id);
+    if let Some(len) = problem.details.valid.as_deref().filter(|_| problem.kind == ErrorKind::InvalidRange) {
+        headers::set(response.headers_mut(), "content-range", &format!("bytes */{len}"));
+    }
+    if asked.method == Method::HEAD {
+        *response.body_mut() = full(Bytes::new());
+    }
+    response
+}
+
+/// What a request goes by: nothing that earlier requests learned when it is planned anew, or asks so.
+pub(super) fn snapshot(asked: &SliceRequest, replanned: bool) -> Arc<Snapshot> {
+    let revalidate = replanned || wants_revalidation(&asked.headers);
+    Arc::new(if revalidate { Snapshot::revalidating() } else { Snapshot::new() })
 }
 
 /// The stages of a request: authorised target, opened array, selection, version, bytes.
 async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Response<Body>, Problem> {
     let target = target::authorise(gateway, asked).inspect_err(|_| set_kind(RequestKind::Slice))?;
+    if target.request.batch.is_some() {
+        let details = Details { parameter: Some("batch".into()), valid: Some("POST".into()), ..Details::default() };
+        return Err(Problem::new(ErrorKind::InvalidParameter, "batch: a batch is sent by POST").at(details));
+    }
     let mut replanned = false;
     loop {
-        let revalidate = replanned || wants_revalidation(&asked.headers);
-        let snapshot = Arc::new(if revalidate { Snapshot::revalidating() } else { Snapshot::new() });
+        let snapshot = snapshot(asked, replanned);
         let attempt = match target.request.what {
             What::Describe => {
                 set_kind(RequestKind::Describe);
@@ -57,6 +70,10 @@ async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Re
             What::Explain => {
                 set_kind(RequestKind::Explain);
                 explain(gateway, asked, &target, &snapshot).await
+            }
+            What::Prefetch => {
+                set_kind(RequestKind::Prefetch);
+                prefetch(gateway, asked, &target, &snapshot).await
             }
             What::Slice => {
                 set_kind(RequestKind::Slice);
@@ -99,17 +116,12 @@ async fn explain(
     let array = target::array(gateway, asked, target, snapshot).await?;
     let path = array.path.clone();
     let selected = Selected::new(gateway, asked, &target.request, array).map_err(|problem| problem.about(&path))?;
-    let (plan, index_reads) = bands::plan(gateway, &selected, snapshot, &selected.slab, Learning::Before, None).await?;
+    let part = Part { array: &selected.array, slab: &selected.slab };
+    let mut body = dry::plan_of(gateway, snapshot, &[part]).await.map_err(|problem| problem.about(&path))?;
     let meta = &selected.array.meta;
-    let cached = gateway.fetcher.cached(&selected.array.bucket, meta, &plan);
-    let settings = gateway.fetcher.settings();
-    let grid: Vec<u64> = meta.shape.iter().zip(meta.chunk_shape()).map(|(n, chunk)| n.div_ceil(*chunk)).collect();
-    let total = shape::elements(&grid).unwrap_or(u64::MAX);
-    let mut body = crate::plan::explain(&plan, &cached, settings.gap_bytes, settings.read_bytes, total);
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
         body.insert("array".into(), selected.array.path.clone().into());
-        body.insert("index_reads".into(), index_reads.into());
         body.insert("format".into(), selected.format.name().into());
         body.insert("body_bytes".into(), selected.body_len.into());
         body.insert(
@@ -118,6 +130,22 @@ async fn explain(
         );
     }
     Ok(describe::json(&body, None, asked))
+}
+
+/// The chunks of a slice into the cache, band by band.
+async fn prefetch(
+    gateway: &Gateway,
+    asked: &SliceRequest,
+    target: &Target,
+    snapshot: &Snapshot,
+) -> Result<Response<Body>, Problem> {
+    let array = target::array(gateway, asked, target, snapshot).await?;
+    let path = array.path.clone();
+    let about = |problem: Problem| problem.about(&path);
+    let selected = Selected::new(gateway, asked, &target.request, array).map_err(about)?;
+    let pieces = selected.all_pieces();
+    let parts: Vec<Part<'_>> = pieces.iter().map(|piece| Part { array: &selected.array, slab: &piece.slab }).collect();
+    dry::prefetch(gateway, asked, snapshot, &parts).await.map_err(about)
 }
 
 /// `Cache-Control: no-cache` asks for versions to be looked up, whatever the freshness.

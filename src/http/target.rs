@@ -17,12 +17,20 @@ pub(super) struct Target {
 }
 
 /// Checks rights, then parameters.
+pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Target, Problem> {
+    let in_key_form = gateway.buckets.resolve(&asked.bucket).is_none_or(|bucket| bucket.in_key_form);
+    authorised(gateway, asked, Request::parse(&asked.key, &asked.pairs, in_key_form).map_err(Problem::from))
+}
+
+/// Checks rights on what a parsed request is about, then whether it could be parsed.
 ///
 /// The rights are those on the resolved array: `{path}/` as a prefix, for its metadata and chunks, or `path` itself
 /// where that is a file. They are checked before anything is looked up, and before a fault in the parameters is told.
-pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Target, Problem> {
-    let in_key_form = gateway.buckets.resolve(&asked.bucket).is_none_or(|bucket| bucket.in_key_form);
-    let parsed = Request::parse(&asked.key, &asked.pairs, in_key_form);
+pub(super) fn authorised(
+    gateway: &Gateway,
+    asked: &SliceRequest,
+    parsed: Result<Request, Problem>,
+) -> Result<Target, Problem> {
     let path = match &parsed {
         Ok(request) => match &request.array {
             Some(array) => join(&request.path, array),

@@ -149,6 +149,10 @@ pub struct Details {
     pub array: Option<String>,
     /// The chunk at fault, by its grid coordinates.
     pub chunk: Option<String>,
+    /// The item of a batch at fault.
+    pub item: Option<usize>,
+    /// The field of a batch at fault.
+    pub field: Option<String>,
 }
 
 /// A failure that knows its kind. Each module owns one error enum and implements this.

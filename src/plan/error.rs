@@ -50,7 +50,7 @@ pub enum PlanError {
     #[error("chunk {chunk} of `{key}`: {source}")]
     Index {
         /// The chunk.
-        chunk: ChunkCoord,
+        chunk: Box<ChunkCoord>,
         /// The object that should hold it.
         key: String,
         /// How.
@@ -61,7 +61,7 @@ pub enum PlanError {
     #[error("chunk {chunk} of `{key}` is stored in {len} bytes, a chunk of {decoded} bytes never is")]
     Bloated {
         /// The chunk.
-        chunk: ChunkCoord,
+        chunk: Box<ChunkCoord>,
         /// The object that holds it.
         key: String,
         /// Its stored bytes.

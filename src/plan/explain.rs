@@ -1,40 +1,78 @@
-//! A plan as people read it: what would be read, and why not more.
+//! Plans as people read them: what would be read, and why not more.
+
+use std::collections::{BTreeMap, HashSet};
+use std::ops::Range;
 
 use serde_json::{Value, json};
 
 use super::{ObjectFacts, ReadPlan, coalesce};
+use crate::model::{ChunkCoord, Version};
 
 /// Reads listed one by one; larger plans show the first of them.
 const LISTED: usize = 1000;
 
-/// Describes a plan as JSON: chunks touched and absent, the ranged reads, bytes from the store and of the answer.
+/// A plan to be explained.
+#[derive(Debug, Clone, Copy)]
+pub struct Explained<'a> {
+    /// The plan.
+    pub plan: &'a ReadPlan,
+    /// Per chunk of the plan, whether it needs no read.
+    pub cached: &'a [bool],
+    /// Tells arrays apart whose chunks lie in one object.
+    pub codec: [u8; 16],
+    /// Largest hole that is read through, as in [`coalesce`].
+    pub gap_bytes: u64,
+}
+
+/// What the reads of one object are joined from.
+type Object<'a> = (&'a str, Option<&'a Version>, [u8; 16]);
+
+/// Describes plans that are run together as JSON: chunks touched and absent, the ranged reads, bytes from the store and
+/// of the answers. A chunk that several plans touch counts once.
 ///
-/// `cached[i]` says whether chunk `i` needs no read; `gap_bytes` and `most_bytes` are those of [`coalesce`].
-/// `chunks_total` is the number of chunks of the whole array.
-pub fn explain(plan: &ReadPlan, cached: &[bool], gap_bytes: u64, most_bytes: u64, chunks_total: u64) -> Value {
-    let mut reads = Vec::new();
-    let (mut requests, mut store_bytes, mut touched_bytes) = (0_u64, 0_u64, 0_u64);
-    let mut unknown_sizes = 0_u64;
-    for (number, object) in plan.objects.iter().enumerate() {
-        let wanted: Vec<_> = plan
-            .chunks
-            .iter()
-            .zip(cached)
-            .filter_map(|(chunk, cached)| chunk.extent.as_ref().filter(|e| !cached && e.object == number))
-            .collect();
-        if object.facts == ObjectFacts::LearnOnRead {
-            requests += wanted.len() as u64;
-            unknown_sizes += wanted.len() as u64;
-            continue;
+/// `most_bytes` is that of [`coalesce`]; `chunks_total` the number of chunks of the arrays.
+pub fn explain(plans: &[Explained<'_>], most_bytes: u64, chunks_total: u64) -> Value {
+    let mut seen: HashSet<(Object<'_>, u64, &ChunkCoord)> = HashSet::new();
+    let mut wanted: BTreeMap<Object<'_>, (u64, Vec<Range<u64>>)> = BTreeMap::new();
+    let (mut touched, mut absent, mut hits, mut uses) = (0_u64, 0_u64, 0_u64, 0_u64);
+    let (mut requests, mut store_bytes, mut touched_bytes, mut unknown_sizes) = (0_u64, 0_u64, 0_u64, 0_u64);
+    for Explained { plan, cached, codec, gap_bytes } in plans {
+        for (chunk, cached) in plan.chunks.iter().zip(*cached) {
+            uses += 1;
+            let Some(extent) = &chunk.extent else {
+                touched += 1;
+                absent += 1;
+                continue;
+            };
+            let object = &plan.objects[extent.object];
+            let version = match &object.facts {
+                ObjectFacts::Present { version, .. } => Some(version),
+                ObjectFacts::Absent | ObjectFacts::LearnOnRead => None,
+            };
+            let source = (&*object.key, version, *codec);
+            if !seen.insert((source, extent.range.start, &chunk.coord)) {
+                continue;
+            }
+            touched += 1;
+            if *cached {
+                hits += 1;
+            } else if object.facts == ObjectFacts::LearnOnRead {
+                requests += 1;
+                unknown_sizes += 1;
+            } else {
+                touched_bytes += extent.range.end - extent.range.start;
+                wanted.entry(source).or_insert((*gap_bytes, Vec::new())).1.push(extent.range.clone());
+            }
         }
-        let ranges: Vec<_> = wanted.iter().map(|extent| extent.range.clone()).collect();
-        touched_bytes += ranges.iter().map(|range| range.end - range.start).sum::<u64>();
-        for read in coalesce(&ranges, gap_bytes, most_bytes) {
+    }
+    let mut reads = Vec::new();
+    for ((key, ..), (gap_bytes, ranges)) in &wanted {
+        for read in coalesce(ranges, *gap_bytes, most_bytes) {
             requests += 1;
             store_bytes += read.range.end - read.range.start;
             if reads.len() < LISTED {
                 reads.push(json!({
-                    "key": &*object.key,
+                    "key": key,
                     "start": read.range.start,
                     "len": read.range.end - read.range.start,
                     "chunks": read.parts.len(),
@@ -42,16 +80,17 @@ pub fn explain(plan: &ReadPlan, cached: &[bool], gap_bytes: u64, most_bytes: u64
             }
         }
     }
-    let absent = plan.chunks.iter().filter(|chunk| chunk.extent.is_none()).count();
-    let hits = plan.chunks.iter().zip(cached).filter(|(chunk, cached)| chunk.extent.is_some() && **cached).count();
+    let answer_bytes = plans.iter().map(|explained| explained.plan.answer_bytes()).fold(0, u64::saturating_add);
     json!({
-        "chunks": { "total": chunks_total, "touched": plan.chunks.len(), "absent": absent, "pruned": 0 },
+        "chunks": {
+            "total": chunks_total, "touched": touched, "absent": absent, "pruned": 0, "shared": uses - touched,
+        },
         "reads": reads,
         "store_requests": requests,
         "store_bytes": store_bytes,
         "touched_bytes": touched_bytes,
         "unknown_sizes": unknown_sizes,
-        "answer_bytes": plan.answer_bytes(),
-        "cache": { "hits": hits, "misses": plan.chunks.len() - absent - hits },
+        "answer_bytes": answer_bytes,
+        "cache": { "hits": hits, "misses": touched - absent - hits },
     })
 }

@@ -12,7 +12,7 @@ mod survey;
 
 pub use coalesce::{Read, coalesce};
 pub use error::{Limits, PlanError};
-pub use explain::explain;
+pub use explain::{Explained, explain};
 pub use read_plan::{Extent, Located, ObjectFacts, PlannedChunk, PlannedObject, ReadPlan};
 pub use runs::{AxisChunk, Run, chunks_along};
-pub use survey::{Survey, SurveyedChunk, check, objects, survey};
+pub use survey::{Survey, SurveyedChunk, check, chunks_at_most, objects, survey};

@@ -68,9 +68,6 @@ pub fn survey(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<Su
 /// [`PlanError::TooLarge`], [`PlanError::TooManyChunks`], [`PlanError::ChunkTooLarge`].
 pub fn check(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<(), PlanError> {
     check_size(array, slab, limits)?;
-    if slab.counts().contains(&0) {
-        return Ok(());
-    }
     check_chunks(array, slab, limits)
 }
 
@@ -181,7 +178,11 @@ fn check_size(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<()
     Ok(())
 }
 
-fn check_chunks(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<(), PlanError> {
+/// The most chunks that `slab` can touch; saturating.
+pub fn chunks_at_most(array: &ArrayMeta, slab: &Hyperslab) -> u64 {
+    if slab.counts().contains(&0) {
+        return 0;
+    }
     let along = slab.axes().iter().zip(array.shape.iter().zip(array.chunk_shape())).map(|(axis, (&len, &chunk))| {
         // An axis without chunks must not hide how many the others have: they are listed one by one.
         let upper = len.div_ceil(chunk).max(1);
@@ -196,7 +197,11 @@ fn check_chunks(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<
             Axis::List(list) => (list.len() as u64).min(upper),
         }
     });
-    let chunks = along.fold(1_u64, u64::saturating_mul);
+    along.fold(1_u64, u64::saturating_mul)
+}
+
+fn check_chunks(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<(), PlanError> {
+    let chunks = chunks_at_most(array, slab);
     if chunks > limits.chunks {
         let parts = chunks.div_ceil(limits.chunks.max(1));
         return Err(PlanError::TooManyChunks {

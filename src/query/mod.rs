@@ -3,6 +3,7 @@
 //! Pure: no I/O, no clock, no async. `&str` → [`Request`] → [`Selection`] → [`crate::model::Hyperslab`]: each step
 //! is parsed once and passed on as proof. The contract is `openapi/w4dx.yaml`; HTTP is unknown here.
 
+mod batch;
 mod error;
 mod grammar;
 pub mod parameters;
@@ -10,7 +11,8 @@ mod request;
 mod resolve;
 mod selection;
 
+pub use batch::{Batch, BatchField};
 pub use error::QueryError;
-pub use request::{Request, What};
+pub use request::{BatchOptions, Request, What};
 pub use resolve::resolve;
 pub use selection::{Bound, Dim, OutOfBounds, Selection};

@@ -21,13 +21,15 @@ pub const NAMES: &[&str] = &[
     "explain",
     "limit",
     "token",
+    "prefetch",
+    "batch",
+    "stack",
+    "on_error",
 ];
 
 /// Parameters of features that are not built yet; they answer 501.
-pub const RESERVED: &[&str] = &[
-    "subset", "bbox", "datetime", "filter", "batch", "sel", "fields", "select", "values", "pad", "count", "closed",
-    "prefetch", "stack", "on_error",
-];
+pub const RESERVED: &[&str] =
+    &["subset", "bbox", "datetime", "filter", "sel", "fields", "select", "values", "pad", "count", "closed"];
 
 /// Endings of the in-key form that choose a format.
 pub const SUFFIXES: &[&str] = &["npy", "raw", "bin", "safetensors", "json", "png", "arrow"];
@@ -77,6 +79,11 @@ pub fn is_reserved_key(key: &str) -> bool {
 /// Whether a read of `key` with these decoded query pairs is a slice (or describe, or explain) rather than plain S3.
 pub fn concerns(key: &str, pairs: &[(String, String)], in_key_form: bool) -> bool {
     (in_key_form && is_reserved_key(key)) || pairs.iter().any(|(name, _)| plain(name).is_some())
+}
+
+/// Whether a POST with these decoded query pairs is a batch.
+pub fn is_batch(pairs: &[(String, String)]) -> bool {
+    pairs.iter().any(|(name, _)| plain(name) == Some("batch"))
 }
 
 /// Parameters in the order given, by plain name, from both spellings; and the key they are about.

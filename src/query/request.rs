@@ -15,6 +15,17 @@ pub enum What {
     Describe,
     /// The plan for the elements, without reading them.
     Explain,
+    /// The elements' chunks in the cache, and nothing of them in the answer.
+    Prefetch,
+}
+
+/// How a batch is answered.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct BatchOptions {
+    /// `stack`: one contiguous tensor a field instead of a frame an item.
+    pub stack: bool,
+    /// `on_error=skip`: an item that fails is told as such and the others go on.
+    pub skip_errors: bool,
 }
 
 /// The parameters of one request, parsed. Formats and fill values stay text: their meaning needs the array.
@@ -38,6 +49,8 @@ pub struct Request {
     pub limit: Option<usize>,
     /// `token`: where a page of `describe` begins.
     pub token: Option<String>,
+    /// `batch`: the selections stand in the body.
+    pub batch: Option<BatchOptions>,
 }
 
 impl Request {
@@ -57,9 +70,15 @@ impl Request {
             format: suffix.map(str::to_owned),
             limit: None,
             token: None,
+            batch: None,
         };
-        let (mut describe, mut explain) = (false, false);
+        let mut chosen: Vec<(&'static str, What)> = Vec::new();
+        let mut single: Option<&'static str> = None;
+        let (mut batch, mut options, mut option) = (false, BatchOptions::default(), None);
         for (name, value) in pairs {
+            if matches!(name, "slice" | "isel" | "format") {
+                single = Some(name);
+            }
             let invalid = |reason: String, valid: &str| QueryError::InvalidValue {
                 parameter: name.to_owned(),
                 reason,
@@ -77,14 +96,7 @@ impl Request {
                     request.selection.named.push((dimension.into_owned(), parse_dim(dim)?));
                 }
                 "array" => {
-                    if value.split('/').any(|segment| matches!(segment, "" | "." | ".."))
-                        || value.contains(['\0', '\\'])
-                    {
-                        return Err(invalid(
-                            format!("`{value}` is not a relative name"),
-                            "a name below the path, without empty, `.` or `..` segments",
-                        ));
-                    }
+                    check_name(name, &value)?;
                     request.array = Some(value);
                 }
                 "oob" => {
@@ -97,8 +109,29 @@ impl Request {
                 }
                 "fill" => request.fill = Some(value),
                 "keepdims" => request.selection.keepdims = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
-                "describe" => describe = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
-                "explain" => explain = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
+                "describe" | "explain" | "prefetch" => {
+                    let what = match name {
+                        "describe" => What::Describe,
+                        "explain" => What::Explain,
+                        _ => What::Prefetch,
+                    };
+                    if flag(&value).ok_or_else(|| not_a_flag(name, &value))? {
+                        chosen.push((name, what));
+                    }
+                }
+                "batch" => batch = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
+                "stack" => {
+                    option = Some(name);
+                    options.stack = flag(&value).ok_or_else(|| not_a_flag(name, &value))?;
+                }
+                "on_error" => {
+                    option = Some(name);
+                    options.skip_errors = match value.as_str() {
+                        "fail" => false,
+                        "skip" => true,
+                        _ => return Err(invalid(format!("`{value}` is neither"), "fail, skip")),
+                    };
+                }
                 "expect_shape" => {
                     request.expect_shape = Some(expected_shape(&value).ok_or_else(|| {
                         invalid(format!("`{value}` is not a shape"), "lengths or * joined by commas; [] for 0-d")
@@ -113,18 +146,29 @@ impl Request {
                 other => return Err(QueryError::Reserved { name: other.to_owned() }),
             }
         }
-        request.what = match (describe, explain) {
-            (false, false) => What::Slice,
-            (true, false) => What::Describe,
-            (false, true) => What::Explain,
-            (true, true) => {
-                return Err(QueryError::InvalidValue {
-                    parameter: "explain".to_owned(),
-                    reason: "cannot be combined with `describe`".to_owned(),
-                    valid: None,
-                });
+        let refused = |parameter: &str, reason: String| QueryError::InvalidValue {
+            parameter: parameter.to_owned(),
+            reason,
+            valid: None,
+        };
+        request.what = match chosen[..] {
+            [] => What::Slice,
+            [(_, what)] => what,
+            [(first, _), (second, _), ..] => {
+                return Err(refused(second, format!("cannot be combined with `{first}`")));
             }
         };
+        match (batch, option, single) {
+            (false, Some(option), _) => return Err(refused(option, "needs `batch`".to_owned())),
+            (true, _, Some(single)) => {
+                return Err(refused(single, "cannot be combined with `batch`: it stands in the body".to_owned()));
+            }
+            (true, _, None) if request.what == What::Describe => {
+                return Err(refused("describe", "cannot be combined with `batch`".to_owned()));
+            }
+            (true, _, None) => request.batch = Some(options),
+            (false, None, _) => {}
+        }
         if request.fill.is_some() && request.selection.oob != OutOfBounds::Fill {
             return Err(QueryError::InvalidValue {
                 parameter: "fill".to_owned(),
@@ -140,6 +184,22 @@ impl Request {
             });
         }
         Ok(request)
+    }
+
+    /// The same request about one field of a batch: an array below the path, as `array` names one.
+    ///
+    /// # Errors
+    /// [`QueryError::InvalidValue`] for a name that leaves the path, or beside `array`.
+    pub fn for_field(&self, name: &str) -> Result<Self, QueryError> {
+        if self.array.is_some() {
+            return Err(QueryError::InvalidValue {
+                parameter: "array".to_owned(),
+                reason: "cannot be combined with `fields`: these name the arrays".to_owned(),
+                valid: None,
+            });
+        }
+        check_name("batch", name)?;
+        Ok(Self { array: Some(name.to_owned()), ..self.clone() })
     }
 
     /// Checks `expect_shape` against the answer's shape.
@@ -160,6 +220,18 @@ impl Request {
             expected: format!("[{}]", expected.join(",")),
         })
     }
+}
+
+/// Checks that a name of an array stays below its path.
+fn check_name(parameter: &str, name: &str) -> Result<(), QueryError> {
+    if name.split('/').any(|segment| matches!(segment, "" | "." | "..")) || name.contains(['\0', '\\']) {
+        return Err(QueryError::InvalidValue {
+            parameter: parameter.to_owned(),
+            reason: format!("`{name}` is not a relative name"),
+            valid: Some("a name below the path, without empty, `.` or `..` segments".to_owned()),
+        });
+    }
+    Ok(())
 }
 
 /// A switch: on when given without a value.

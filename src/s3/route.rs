@@ -1,8 +1,10 @@
-//! GET and HEAD of objects: slices and plain reads.
+//! GET and HEAD of objects, and batches by POST: slices and plain reads.
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::{Extensions, HeaderMap, Method, Uri};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
@@ -12,6 +14,7 @@ use super::failure::{Failure, Rendered};
 use super::read::{self, Read};
 use super::target::{Domains, Original, Place, Target, target};
 use crate::http::{Gateway, SliceRequest};
+use crate::model::ErrorKind;
 use crate::query::parameters;
 
 /// Sub-resources of an object that a GET may name. s3s dispatches them to operations of their own.
@@ -33,7 +36,7 @@ impl Reads {
 #[async_trait::async_trait]
 impl S3Route for Reads {
     fn is_match(&self, method: &Method, uri: &Uri, headers: &HeaderMap, extensions: &mut Extensions) -> bool {
-        if method != Method::GET && method != Method::HEAD {
+        if !matches!(*method, Method::GET | Method::HEAD | Method::POST) {
             return false;
         }
         let uri = extensions.get::<Original>().map_or(uri, |original| &original.0);
@@ -41,6 +44,9 @@ impl S3Route for Reads {
         let Place::Object { bucket, key } = &target.place else { return false };
         // A sub-resource beside a slice parameter is the slice's to refuse; alone it is S3's.
         let sub_resource = || target.pairs.iter().any(|(name, _)| SUB_RESOURCES.contains(&name.as_str()));
+        if method == Method::POST && !parameters::is_batch(&target.pairs) {
+            return false;
+        }
         if method == Method::GET && sub_resource() && !self.is_slice(bucket, key, &target.pairs) {
             return false;
         }
@@ -58,7 +64,8 @@ impl S3Route for Reads {
         let principal = principal(request.credentials.as_ref());
         let answer = match request.extensions.remove::<Target>() {
             Some(Target { place: Place::Object { bucket, key }, pairs }) => {
-                if self.is_slice(&bucket, &key, &pairs) {
+                if request.method == Method::POST || self.is_slice(&bucket, &key, &pairs) {
+                    let body = std::mem::take(&mut request.input);
                     let slice = SliceRequest {
                         method: request.method,
                         principal,
@@ -66,9 +73,17 @@ impl S3Route for Reads {
                         key,
                         pairs,
                         headers: request.headers,
-                        request_id: caller.request_id,
+                        request_id: caller.request_id.clone(),
                     };
-                    crate::http::slice::answer(Arc::clone(&self.gateway), slice).await.map(Body::http_body_unsync)
+                    let gateway = Arc::clone(&self.gateway);
+                    let answer = match slice.method {
+                        Method::POST => match read_whole(body).await {
+                            Ok(body) => crate::http::batch::answer(gateway, slice, body).await,
+                            Err(failure) => return Ok(response(failure.into_answer(&caller))),
+                        },
+                        _ => crate::http::slice::answer(gateway, slice).await,
+                    };
+                    answer.map(Body::http_body_unsync)
                 } else {
                     let read = Read {
                         head: request.method == Method::HEAD,
@@ -86,15 +101,36 @@ impl S3Route for Reads {
                 }
             }
             // `is_match` let only objects through.
-            Some(_) | None => {
-                Failure::kind(crate::model::ErrorKind::Internal, "the request lost its target").into_answer(&caller)
-            }
+            Some(_) | None => Failure::kind(ErrorKind::Internal, "the request lost its target").into_answer(&caller),
         };
-        let (parts, body) = answer.into_parts();
-        let mut response = S3Response::with_status(body, parts.status);
-        response.headers = parts.headers;
-        response.extensions = parts.extensions;
-        response.extensions.insert(Rendered);
-        Ok(response)
+        Ok(response(answer))
+    }
+}
+
+/// An answer as s3s takes it from a route.
+fn response(answer: http::Response<Body>) -> S3Response<Body> {
+    let (parts, body) = answer.into_parts();
+    let mut response = S3Response::with_status(body, parts.status);
+    response.headers = parts.headers;
+    response.extensions = parts.extensions;
+    response.extensions.insert(Rendered);
+    response
+}
+
+/// Largest body of a batch, in bytes: some 100 for each of 100,000 selections.
+const BATCH_BYTES: usize = 16 << 20;
+
+/// The body of a batch. s3s has checked its signature and compares its bytes with the signed hash as they come.
+async fn read_whole(body: Body) -> Result<Bytes, Failure> {
+    match Limited::new(body, BATCH_BYTES).collect().await {
+        Ok(body) => Ok(body.to_bytes()),
+        Err(error) if error.is::<LengthLimitError>() => {
+            let message = format!("the body of a batch has more than {BATCH_BYTES} bytes; send it in parts");
+            Err(Failure::kind(ErrorKind::SliceTooLarge, message))
+        }
+        Err(error) => {
+            let message = format!("the body could not be read: {error}");
+            Err(Failure::kind(ErrorKind::InvalidRequest, message))
+        }
     }
 }

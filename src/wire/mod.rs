@@ -7,6 +7,7 @@
 //! before anything is read. The others are built whole by [`encode`]. Limits on sizes are the caller's.
 
 mod accept;
+pub mod batch;
 mod error;
 mod json;
 mod npy;

@@ -1,0 +1,240 @@
+//! Many selections in one request: the body of a batch.
+//!
+//! `{"v":1,"items":[…]}` is about one array, `{"v":1,"fields":{"video":[…],"audio":[…]}}` about several of a group, item
+//! by item. An item is `{"slice":"0:4,:"}`, `{"isel":{"time":"0:16","y":[1,3],"x":7}}`, or both.
+
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
+
+use super::grammar::{parse_dim, parse_slice};
+use super::{Dim, QueryError, Selection};
+
+/// The selections of a batch.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Batch {
+    /// Per field, in the order of the request; one without a name for a batch about one array.
+    pub fields: Vec<BatchField>,
+}
+
+/// The selections on one array.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BatchField {
+    /// The array's name relative to the request's path; `None` for the path itself.
+    pub name: Option<String>,
+    /// Per item its selection, or what is wrong with it. All fields have as many.
+    pub items: Vec<Result<Selection, QueryError>>,
+}
+
+impl Batch {
+    /// Parses a body. `like` gives what holds for every item: `oob` and `keepdims` of the query.
+    ///
+    /// # Errors
+    /// [`QueryError::InvalidValue`] for a body that is no batch, or has more than `most` items over all fields. An
+    /// item whose selection does not follow the grammar is an error of that item.
+    pub fn parse(body: &[u8], like: &Selection, most: usize) -> Result<Self, QueryError> {
+        let document: Document =
+            serde_json::from_slice(body).map_err(|error| invalid(error.to_string(), "see the OpenAPI document"))?;
+        if document.v != 1 {
+            return Err(invalid(format!("version {} is unknown", document.v), "\"v\":1"));
+        }
+        let fields = match (document.items, document.fields) {
+            (Some(items), None) => vec![(None, items)],
+            (None, Some(Fields(fields))) => fields.into_iter().map(|(name, items)| (Some(name), items)).collect(),
+            (Some(_), Some(_)) | (None, None) => {
+                return Err(invalid("needs either `items` or `fields`".to_owned(), "one of items, fields"));
+            }
+        };
+        let Some((_, first)) = fields.first() else {
+            return Err(invalid("`fields` names no array".to_owned(), "at least one field"));
+        };
+        let length = first.len();
+        if let Some((name, items)) = fields.iter().find(|(_, items)| items.len() != length) {
+            let name = name.as_deref().unwrap_or_default();
+            let reason = format!("field `{name}` has {} items, the first has {length}", items.len());
+            return Err(invalid(reason, "as many items in each field"));
+        }
+        let total = length.saturating_mul(fields.len());
+        if total > most {
+            return Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")));
+        }
+        let fields = fields.into_iter().map(|(name, items)| {
+            let items = items.into_iter().map(|item| item.selection(like)).collect();
+            BatchField { name, items }
+        });
+        Ok(Self { fields: fields.collect() })
+    }
+
+    /// Items a field.
+    pub fn len(&self) -> usize {
+        self.fields.first().map_or(0, |field| field.items.len())
+    }
+
+    /// Whether nothing is selected.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+}
+
+fn invalid(reason: String, valid: &str) -> QueryError {
+    QueryError::InvalidValue { parameter: "batch".to_owned(), reason, valid: Some(valid.to_owned()) }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Document {
+    v: u64,
+    items: Option<Vec<Item>>,
+    fields: Option<Fields>,
+}
+
+/// Fields in the order of the document, each once: the order is that of the answer.
+struct Fields(Vec<(String, Vec<Item>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        in_order(deserializer, "an object of arrays, by field").map(Self)
+    }
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Item {
+    slice: Option<String>,
+    isel: Option<Named>,
+}
+
+struct Named(Vec<(String, Index)>);
+
+impl<'de> Deserialize<'de> for Named {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        in_order(deserializer, "an object of selections, by dimension").map(Self)
+    }
+}
+
+/// What is taken along one dimension.
+#[derive(Deserialize)]
+#[serde(untagged)]
+enum Index {
+    One(i64),
+    List(Vec<i64>),
+    Text(String),
+}
+
+impl Item {
+    fn selection(self, like: &Selection) -> Result<Selection, QueryError> {
+        let mut selection = Selection { oob: like.oob, keepdims: like.keepdims, ..Selection::default() };
+        if let Some(slice) = &self.slice {
+            selection.dims = parse_slice(slice)?;
+        }
+        for (name, index) in self.isel.map(|named| named.0).unwrap_or_default() {
+            let dim = match index {
+                Index::One(index) => Dim::Index(index),
+                Index::List(list) => Dim::List(list),
+                Index::Text(text) => parse_dim(&text)?,
+            };
+            selection.named.push((name, dim));
+        }
+        Ok(selection)
+    }
+}
+
+/// The entries of an object in their order; a name given twice is an error.
+fn in_order<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
+    deserializer: D,
+    expecting: &'static str,
+) -> Result<Vec<(String, T)>, D::Error> {
+    struct Entries<T> {
+        expecting: &'static str,
+        entry: std::marker::PhantomData<T>,
+    }
+
+    impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+        type Value = Vec<(String, T)>;
+
+        fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str(self.expecting)
+        }
+
+        fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
+            let mut entries: Vec<(String, T)> = Vec::new();
+            while let Some((name, entry)) = map.next_entry::<String, T>()? {
+                if entries.iter().any(|(known, _)| *known == name) {
+                    return Err(serde::de::Error::custom(format!("`{name}` is given twice")));
+                }
+                // Names are compared one by one: a group has few arrays and an array few dimensions.
+                if entries.len() == NAMES {
+                    return Err(serde::de::Error::custom(format!("more than {NAMES} names")));
+                }
+                entries.push((name, entry));
+            }
+            Ok(entries)
+        }
+    }
+
+    deserializer.deserialize_map(Entries { expecting, entry: std::marker::PhantomData })
+}
+
+/// Most fields of a batch, and most dimensions of an item.
+const NAMES: usize = 256;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::query::OutOfBounds;
+
+    fn parse(body: &str) -> Result<Batch, QueryError> {
+        Batch::parse(body.as_bytes(), &Selection::default(), 10)
+    }
+
+    #[test]
+    fn items_and_fields_keep_their_order() {
+        let batch =
+            parse(r#"{"v":1,"fields":{"video":[{"slice":"0:4,:"}],"audio":[{"isel":{"t":"0:9","c":[1,1],"x":-1}}]}}"#)
+                .expect("valid");
+        let names: Vec<_> = batch.fields.iter().map(|field| field.name.as_deref()).collect();
+        assert_eq!(names, [Some("video"), Some("audio")]);
+        let audio = batch.fields[1].items[0].as_ref().expect("valid");
+        let named: Vec<_> = audio.named.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(named, ["t", "c", "x"]);
+        assert_eq!(audio.named[1].1, Dim::List(vec![1, 1]));
+        assert_eq!(audio.named[2].1, Dim::Index(-1));
+    }
+
+    #[test]
+    fn a_fault_of_an_item_stays_with_the_item() {
+        let batch = parse(r#"{"v":1,"items":[{"slice":"0:4"},{"slice":"0:4:0"},{}]}"#).expect("valid");
+        let good: Vec<bool> = batch.fields[0].items.iter().map(Result::is_ok).collect();
+        assert_eq!(good, [true, false, true]);
+    }
+
+    #[test]
+    fn what_holds_for_all_items_comes_from_the_query() {
+        let like = Selection { oob: OutOfBounds::Fill, keepdims: true, ..Selection::default() };
+        let batch = Batch::parse(br#"{"v":1,"items":[{"slice":"1"}]}"#, &like, 1).expect("valid");
+        let item = batch.fields[0].items[0].as_ref().expect("valid");
+        assert!(item.keepdims && item.oob == OutOfBounds::Fill);
+    }
+
+    #[test]
+    fn malformed_bodies_are_told_what_is_wrong() {
+        for (body, part) in [
+            ("", "EOF"),
+            ("[]", "struct"),
+            (r#"{"items":[]}"#, "missing field `v`"),
+            (r#"{"v":2,"items":[]}"#, "version 2"),
+            (r#"{"v":1}"#, "either"),
+            (r#"{"v":1,"items":[],"fields":{}}"#, "either"),
+            (r#"{"v":1,"fields":{}}"#, "no array"),
+            (r#"{"v":1,"items":[{"slise":"1"}]}"#, "unknown field `slise`"),
+            (r#"{"v":1,"fields":{"a":[{}],"b":[]}}"#, "field `b` has 0 items"),
+            (r#"{"v":1,"fields":{"a":[{}],"a":[{}]}}"#, "twice"),
+            (r#"{"v":1,"items":[{"isel":{"t":1,"t":2}}]}"#, "twice"),
+            (r#"{"v":1,"items":[{},{},{},{},{},{},{},{},{},{},{}]}"#, "11 selections"),
+        ] {
+            let error = parse(body).expect_err(body).to_string();
+            assert!(error.contains(part), "{body}: {error}");
+        }
+    }
+}
