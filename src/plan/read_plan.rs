@@ -134,7 +134,12 @@ impl ReadPlan {
                 let len = extent.range.end - extent.range.start;
                 if len > bound && object.facts != ObjectFacts::LearnOnRead {
                     let decoded = array.chunk_bytes().unwrap_or(0);
-                    return Err(PlanError::Bloated { chunk: chunk.coord.into(), key: object.key.to_string(), len, decoded });
+                    return Err(PlanError::Bloated {
+                        chunk: chunk.coord.into(),
+                        key: object.key.to_string(),
+                        len,
+                        decoded,
+                    });
                 }
             }
             chunks.push(PlannedChunk { coord: chunk.coord, extent, at: chunk.at });

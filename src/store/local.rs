@@ -23,7 +23,9 @@ use self::folder::{Folder, object_info, store_error};
 use self::key::LocalKey;
 use self::read::OpenObject;
 use self::write::Upload;
-use super::{Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError, UploadStream};
+use super::{
+    Buffers, Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError, UploadStream,
+};
 use crate::model::{ByteRange, Version};
 
 /// Size of a stream's pieces in bytes: few and large, as 64 KiB reads serve a tenth slower and 8 KiB five times.
@@ -40,6 +42,7 @@ const BLOCKING_OPERATIONS: usize = 64;
 pub struct LocalStore {
     folder: Arc<Folder>,
     permits: Arc<Semaphore>,
+    buffers: Buffers,
 }
 
 impl LocalStore {
@@ -50,7 +53,11 @@ impl LocalStore {
     pub fn open(root: PathBuf) -> std::io::Result<Self> {
         let folder = Folder::open(root)?;
         write::remove_leftovers(&folder);
-        Ok(Self { folder: Arc::new(folder), permits: Arc::new(Semaphore::new(BLOCKING_OPERATIONS)) })
+        Ok(Self {
+            folder: Arc::new(folder),
+            permits: Arc::new(Semaphore::new(BLOCKING_OPERATIONS)),
+            buffers: Buffers::new(),
+        })
     }
 
     /// The folder.
@@ -86,8 +93,19 @@ impl LocalStore {
         range: ByteRange,
         if_match: Option<&Version>,
     ) -> Result<OpenObject, StoreError> {
+        if let Some(opened) = OpenObject::open_cached(&self.folder, key, &range, if_match) {
+            return opened;
+        }
         let (name, if_match) = (key.to_owned(), if_match.cloned());
         self.blocking("read", key, move |folder, _| OpenObject::open(folder, &name, &range, if_match.as_ref())).await
+    }
+
+    async fn read(&self, object: Arc<OpenObject>, range: std::ops::Range<u64>) -> Result<Bytes, StoreError> {
+        if let Some(read) = object.read_cached(range.clone(), &self.buffers) {
+            return read;
+        }
+        let (key, buffers) = (object.key.clone(), self.buffers.clone());
+        self.blocking("read", &key, move |_, cancel| object.read(range, &buffers, cancel)).await
     }
 }
 
@@ -99,13 +117,10 @@ impl Store for LocalStore {
     }
 
     async fn get(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
-        let (name, if_match) = (key.to_owned(), if_match.cloned());
-        self.blocking("read", key, move |folder, cancel| {
-            let object = OpenObject::open(folder, &name, &range, if_match.as_ref())?;
-            let bytes = object.read(object.range.clone(), cancel)?;
-            Ok(Fetched { info: object_info(&name, &object.stat), start: object.range.start, bytes })
-        })
-        .await
+        let object = Arc::new(self.open_object(key, range, if_match).await?);
+        let range = object.range.clone();
+        let bytes = self.read(Arc::clone(&object), range.clone()).await?;
+        Ok(Fetched { info: object_info(key, &object.stat), start: range.start, bytes })
     }
 
     async fn stream(
@@ -121,10 +136,7 @@ impl Store for LocalStore {
         let body = stream::iter(pieces(range.clone()))
             .map(move |piece| {
                 let (store, object) = (store.clone(), Arc::clone(&object));
-                async move {
-                    let key = object.key.clone();
-                    store.blocking("read", &key, move |_, cancel| object.read(piece, cancel)).await
-                }
+                async move { store.read(object, piece).await }
             })
             .buffered(PIECES_AHEAD);
         Ok(ObjectStream { info, start: range.start, len: range.end - range.start, body: end_at_error(body).boxed() })

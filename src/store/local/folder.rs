@@ -22,6 +22,10 @@ use crate::model::Version;
 /// How often a path resolution that the kernel gives up (a rename crossed a `..` in a link) is tried again.
 const RESOLVE_ATTEMPTS: usize = 16;
 
+/// File systems whose lookups wait for nothing but a disk, by the kernel's numbers (statfs(2)): ext2 to ext4, xfs,
+/// btrfs, tmpfs, overlayfs, f2fs, zfs. One that asks a network is not among them.
+const QUICK: [u32; 7] = [0xEF53, 0x5846_5342, 0x9123_683E, 0x0102_1994, 0x794C_7630, 0xF2F5_2010, 0x2FC1_2FC1];
+
 /// How many keys can be committed at once without waiting for each other by chance.
 const COMMIT_LOCKS: usize = 64;
 
@@ -30,6 +34,8 @@ const COMMIT_LOCKS: usize = 64;
 pub(super) struct Folder {
     path: PathBuf,
     root: OwnedFd,
+    /// Whether its file system answers from memory what it holds in memory ([`Folder::open_cached`]).
+    quick: bool,
     commits: [Mutex<()>; COMMIT_LOCKS],
 }
 
@@ -51,7 +57,8 @@ impl Folder {
                 other => other.into(),
             })
             .map_err(with_path)?;
-        let folder = Self { root, commits: std::array::from_fn(|_| Mutex::new(())), path: path.clone() };
+        let quick = rustix::fs::fstatfs(&root).is_ok_and(|stat| QUICK.contains(&(stat.f_type as u32)));
+        let folder = Self { root, quick, commits: std::array::from_fn(|_| Mutex::new(())), path: path.clone() };
         // Kernels before 5.6, and some sandboxes, lack openat2. Nothing else keeps links beneath the root.
         folder.open_directory("").map_err(|errno| {
             with_path(io::Error::new(
@@ -96,6 +103,26 @@ impl Folder {
         let file = self.open_beneath(key.as_str(), OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY)?;
         let stat = rustix::fs::fstat(&file)?;
         if is_regular(&stat) { Ok((file.into(), stat)) } else { Err(Errno::NOENT) }
+    }
+
+    /// Opens an object for reading if that takes no waiting: its path is in the kernel's memory, on a file system of
+    /// this machine. `None` where it may take some; the caller then opens it on the blocking pool.
+    pub(super) fn open_cached(&self, key: &LocalKey) -> Option<Result<(File, Stat), Errno>> {
+        if !self.quick {
+            return None;
+        }
+        let flags = OFlags::RDONLY | OFlags::NONBLOCK | OFlags::NOCTTY | OFlags::CLOEXEC;
+        // A folder beneath may be mounted from elsewhere.
+        let resolve =
+            ResolveFlags::BENEATH | ResolveFlags::NO_MAGICLINKS | ResolveFlags::NO_XDEV | ResolveFlags::CACHED;
+        match rustix::fs::openat2(&self.root, key.as_str(), flags, Mode::empty(), resolve) {
+            Ok(file) => {
+                let stat = rustix::fs::fstat(&file).ok().filter(is_regular)?;
+                Some(Ok((file.into(), stat)))
+            }
+            Err(Errno::NOENT) => Some(Err(Errno::NOENT)),
+            Err(_) => None,
+        }
     }
 
     /// Describes whatever regular file a path leads to, without the right to read it.
