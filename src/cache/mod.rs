@@ -15,7 +15,7 @@ mod versions;
 pub use bodies::BodyCache;
 pub use chunks::{ChunkCache, ChunkKey, ChunkSource};
 pub use flights::{Claim, Flight, Flights};
-pub use indexes::{IndexCache, IndexKey};
+pub use indexes::{IndexCache, IndexKey, IndexKeyRef};
 pub use just_read::JustRead;
 pub use opened::OpenedCache;
 pub use reads::{RecentRead, RecentReads};

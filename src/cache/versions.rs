@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Instant, SystemTime};
 
+use moka::Equivalent;
 use moka::sync::Cache;
 
 use crate::model::Version;
@@ -46,6 +47,16 @@ impl VersionEntry {
     }
 }
 
+/// An object's name to look up, made without allocating. It is hashed as the pair that it stands for.
+#[derive(Hash)]
+struct NameRef<'a>(&'a str, &'a str);
+
+impl Equivalent<(Arc<str>, String)> for NameRef<'_> {
+    fn equivalent(&self, (bucket, key): &(Arc<str>, String)) -> bool {
+        *self.0 == **bucket && self.1 == key
+    }
+}
+
 /// The versions known, bounded in number.
 #[derive(Clone)]
 pub struct VersionCache {
@@ -62,7 +73,7 @@ impl VersionCache {
 
     /// What is known of an object, fresh or not.
     pub fn get(&self, bucket: &Arc<str>, key: &str) -> Option<VersionEntry> {
-        self.entries.get(&(Arc::clone(bucket), key.to_owned()))
+        self.entries.get(&NameRef(bucket, key))
     }
 
     /// A moment to give to [`VersionCache::learn`]: take it before asking the store.
@@ -85,7 +96,7 @@ impl VersionCache {
     /// Forgets an object, because it was written or found changed.
     pub fn forget(&self, bucket: &Arc<str>, key: &str) {
         self.writes.fetch_add(1, Ordering::AcqRel);
-        self.entries.invalidate(&(Arc::clone(bucket), key.to_owned()));
+        self.entries.invalidate(&NameRef(bucket, key));
     }
 }
 

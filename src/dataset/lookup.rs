@@ -10,8 +10,9 @@ use futures::FutureExt as _;
 
 use super::DatasetError;
 use super::open::OpenedEntry;
+use super::pages::PageAnswer;
 use crate::cache::{
-    Claim, Flights, IndexCache, ObjectState, OpenedCache, RecentRead, RecentReads, VersionCache, VersionEntry,
+    Claim, Flights, IndexCache, IndexKey, ObjectState, OpenedCache, RecentRead, RecentReads, VersionCache, VersionEntry,
 };
 use crate::model::{ByteRange, Version};
 use crate::store::{Bucket, Fetched, ObjectInfo, StoreError};
@@ -61,12 +62,24 @@ impl Snapshot {
 
     /// Goes by `entry` from now on, unless the object has a state already; says which holds.
     pub fn pin(&self, key: &str, entry: VersionEntry) -> VersionEntry {
-        self.seen.lock().unwrap_or_else(PoisonError::into_inner).entry(key.to_owned()).or_insert(entry).clone()
+        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        match seen.get(key) {
+            Some(pinned) => pinned.clone(),
+            None => {
+                seen.insert(key.to_owned(), entry.clone());
+                entry
+            }
+        }
     }
 
     /// Whether something was read that must not be kept ([`ObjectInfo::settled`]).
     pub(super) fn is_unsettled(&self) -> bool {
         self.unsettled.load(Ordering::Relaxed)
+    }
+
+    /// Notes that something was read that must not be kept.
+    pub(super) fn unsettle(&self) {
+        self.unsettled.store(true, Ordering::Relaxed);
     }
 
     /// When the oldest of the states was learned.
@@ -85,6 +98,7 @@ pub struct Datasets {
     pub(super) versions: VersionCache,
     pub(super) opened: OpenedCache<Arc<OpenedEntry>>,
     pub(super) indexes: IndexCache,
+    pub(super) pages: Flights<IndexKey, PageAnswer>,
     heads: Flights<ObjectName, Answer<VersionEntry>>,
     reads: Flights<(ObjectName, RangeKey), Answer<RecentRead>>,
     recent: RecentReads<(ObjectName, RangeKey)>,
@@ -101,6 +115,7 @@ impl Datasets {
             versions: VersionCache::new(VERSIONS),
             opened: OpenedCache::new(OPENED),
             indexes: IndexCache::new(index_bytes),
+            pages: Flights::default(),
             heads: Flights::default(),
             reads: Flights::default(),
             recent: RecentReads::new(),
@@ -229,7 +244,7 @@ impl Datasets {
         let state = state_of(&read);
         let (checked, fetched) = read;
         if fetched.as_ref().is_some_and(|fetched| !fetched.info.settled) {
-            snapshot.unsettled.store(true, Ordering::Relaxed);
+            snapshot.unsettle();
         }
         let pinned = snapshot.pin(key, VersionEntry { state: state.clone(), checked });
         // Another part of this request goes by another version: the answer would mix the two.

@@ -7,6 +7,8 @@ mod error;
 mod locate;
 mod lookup;
 mod open;
+mod pages;
+mod shards;
 
 pub use error::DatasetError;
 pub use locate::{Learning, Whereabouts};

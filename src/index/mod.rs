@@ -3,8 +3,12 @@
 //! Pure: takes the bytes of an index, returns positions that were checked. Every offset from a file is
 //! untrusted: sums are checked, and nothing outside its container is ever returned.
 
+mod error;
+mod layout;
 mod nesting;
-mod shard_index;
+mod page;
 
+pub use error::IndexError;
+pub use layout::{IndexLayout, PAGE_ENTRIES};
 pub use nesting::{Nesting, dense_range};
-pub use shard_index::{IndexError, ShardIndex};
+pub use page::IndexPage;

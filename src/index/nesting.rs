@@ -2,8 +2,8 @@
 
 use std::ops::Range;
 
-use super::IndexError;
-use crate::format::{ArrayMeta, GridStorage, IndexLocation, ShardLevel};
+use super::IndexLayout;
+use crate::format::{ArrayMeta, GridStorage};
 use crate::model::{ChunkCoord, shape};
 
 /// The grid arithmetic of one array on a grid of objects.
@@ -21,67 +21,23 @@ impl<'a> Nesting<'a> {
         Self { grid }
     }
 
-    /// The sharding levels, outermost first.
-    pub fn levels(self) -> &'a [ShardLevel] {
-        &self.grid.shards
+    /// The layouts of the indexes, outermost first; none where each object is one chunk.
+    pub fn layouts(self) -> Vec<IndexLayout> {
+        let shards = &self.grid.shards;
+        let container =
+            |level: usize| if level == 0 { &self.grid.object_shape } else { &shards[level - 1].inner_shape };
+        let levels = shards.iter().enumerate();
+        levels.map(|(i, level)| IndexLayout::new(level, container(i), self.innermost())).collect()
     }
 
     fn innermost(self) -> &'a [u64] {
         self.grid.shards.last().map_or(&self.grid.object_shape, |level| &level.inner_shape)
     }
 
-    /// The shape of the container that `level` divides: the object, or the chunk of the level above.
-    fn container_shape(self, level: usize) -> &'a [u64] {
-        if level == 0 { &self.grid.object_shape } else { &self.grid.shards[level - 1].inner_shape }
-    }
-
     /// The object that holds a chunk, as a place in the grid of objects.
     pub fn object_of(self, chunk: &ChunkCoord) -> Vec<u64> {
         let ratio = self.grid.object_shape.iter().zip(self.innermost()).map(|(object, inner)| object / inner);
         chunk.0.iter().zip(ratio).map(|(c, r)| c / r).collect()
-    }
-
-    /// Inner chunks of one container at `level`, along each axis.
-    fn inner_grid(self, level: usize) -> Vec<u64> {
-        let inner = &self.grid.shards[level].inner_shape;
-        self.container_shape(level).iter().zip(inner).map(|(container, inner)| container / inner).collect()
-    }
-
-    /// How many inner chunks one container at `level` has.
-    pub fn inner_chunks(self, level: usize) -> u64 {
-        shape::elements(&self.inner_grid(level)).unwrap_or(u64::MAX)
-    }
-
-    /// The row-major number, within its container at `level`, of the inner chunk that holds `chunk`.
-    pub fn number_at(self, level: usize, chunk: &ChunkCoord) -> u64 {
-        let grid = self.inner_grid(level);
-        let strides = shape::strides(&grid);
-        let inner = &self.grid.shards[level].inner_shape;
-        chunk
-            .0
-            .iter()
-            .zip(self.innermost().iter().zip(inner))
-            .zip(grid.iter().zip(&strides))
-            .map(|((c, (innermost, inner)), (n, stride))| (c / (inner / innermost) % n) * stride)
-            .sum()
-    }
-
-    /// Where the index lies within a container of `container` bytes at `level`.
-    ///
-    /// # Errors
-    /// [`IndexError::NoRoom`].
-    pub fn index_range(self, level: usize, container: u64) -> Result<Range<u64>, IndexError> {
-        let index = self.index_bytes(level);
-        match self.grid.shards[level].location {
-            _ if index > container => Err(IndexError::NoRoom { container, index }),
-            IndexLocation::Start => Ok(0..index),
-            IndexLocation::End => Ok(container - index..container),
-        }
-    }
-
-    /// Bytes of the index of a container at `level`.
-    pub fn index_bytes(self, level: usize) -> u64 {
-        self.grid.shards[level].index.len_bytes(self.inner_chunks(level)).unwrap_or(u64::MAX)
     }
 }
 
@@ -108,7 +64,7 @@ pub fn dense_range(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::format::{ChunkKeys, ShardIndexFormat};
+    use crate::format::{ChunkKeys, IndexLocation, ShardIndexFormat, ShardLevel};
 
     fn level(inner: &[u64]) -> ShardLevel {
         ShardLevel {
@@ -128,11 +84,10 @@ mod tests {
         let nesting = Nesting::new(&grid);
         let chunk = ChunkCoord(vec![5, 14].into()); // elements 10..12, 14..15
         assert_eq!(nesting.object_of(&chunk), [1, 1]);
-        assert_eq!(nesting.inner_chunks(0), 4);
-        assert_eq!(nesting.number_at(0, &chunk), 1); // rows 8..12, columns 12..16 of the object at 8, 8
-        assert_eq!(nesting.inner_chunks(1), 8);
-        assert_eq!(nesting.number_at(1, &chunk), 4 + 2);
-        assert_eq!(nesting.index_range(0, 100), Ok(32..100));
-        assert!(nesting.index_range(0, 67).is_err());
+        let layouts = nesting.layouts();
+        assert_eq!(layouts[0].index_bytes(), 4 * 16 + 4);
+        assert_eq!(layouts[0].entry_of(&chunk), 1); // rows 8..12, columns 12..16 of the object at 8, 8
+        assert_eq!(layouts[1].index_bytes(), 8 * 16 + 4);
+        assert_eq!(layouts[1].entry_of(&chunk), 4 + 2);
     }
 }

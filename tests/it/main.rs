@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used, reason = "a test panics to fail")]
 
 mod documents;
+mod large_indexes;
 mod layers;
 mod s3_guards;
 mod s3_lists;

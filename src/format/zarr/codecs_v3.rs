@@ -18,7 +18,11 @@ const DOCUMENT: &str = "zarr.json";
 /// The most sharding levels, in codecs within codecs too. Two are rare.
 const SHARD_LEVELS_MAX: usize = 8;
 
-/// The most bytes of one shard's index: 16 Mi inner chunks.
+/// The most bytes of the index of a shard that is read in parts: 64 Gi inner chunks, in a part of what S3 takes as one
+/// object. How much of it is read at once is limited by who reads it.
+const PARTIAL_INDEX_BYTES_MAX: u64 = 1 << 40;
+
+/// The most bytes of the index of a shard that is decoded whole: 16 Mi inner chunks.
 const INDEX_BYTES_MAX: u64 = 256 << 20;
 
 static NO_CONFIGURATION: LazyLock<Map<String, Value>> = LazyLock::new(Map::new);
@@ -42,7 +46,7 @@ pub(super) fn parse(
         if shards.len() == SHARD_LEVELS_MAX {
             return Err(FormatError::Feature { feature: format!("sharding on more than {SHARD_LEVELS_MAX} levels") });
         }
-        let (level, inner) = parse_shard(&codec, &chunk_shape)?;
+        let (level, inner) = parse_shard(&codec, &chunk_shape, PARTIAL_INDEX_BYTES_MAX)?;
         chunk_shape.clone_from(&level.inner_shape);
         shards.push(level);
         codecs = inner;
@@ -71,7 +75,11 @@ fn named(value: &Value) -> Result<Named<'_>, FormatError> {
 }
 
 /// A sharding level of chunks of `outer_shape`, and its inner codecs.
-fn parse_shard<'a>(codec: &Named<'a>, outer_shape: &[u64]) -> Result<(ShardLevel, &'a [Value]), FormatError> {
+fn parse_shard<'a>(
+    codec: &Named<'a>,
+    outer_shape: &[u64],
+    most_index_bytes: u64,
+) -> Result<(ShardLevel, &'a [Value]), FormatError> {
     let inner_shape =
         chunk_lengths(DOCUMENT, "chunk_shape", member(DOCUMENT, codec.configuration, "chunk_shape")?, outer_shape)?;
     if outer_shape.iter().zip(&inner_shape).any(|(outer, inner)| !outer.is_multiple_of(*inner)) {
@@ -86,10 +94,10 @@ fn parse_shard<'a>(codec: &Named<'a>, outer_shape: &[u64]) -> Result<(ShardLevel
     };
     let index = index_format(list(DOCUMENT, "index_codecs", member(DOCUMENT, codec.configuration, "index_codecs")?)?)?;
     let grid: Vec<u64> = outer_shape.iter().zip(&inner_shape).map(|(outer, inner)| outer / inner).collect();
-    let fits = shape::elements(&grid).and_then(|n| index.len_bytes(n)).is_some_and(|n| n <= INDEX_BYTES_MAX);
-    if !fits {
+    let index_bytes = shape::elements(&grid).and_then(|n| index.len_bytes(n));
+    if index_bytes.is_none_or(|n| n > most_index_bytes) {
         return Err(FormatError::Feature {
-            feature: format!("a shard of {grid:?} inner chunks (an index of more than {INDEX_BYTES_MAX} bytes)"),
+            feature: format!("a shard of {grid:?} inner chunks (an index of more than {most_index_bytes} bytes)"),
         });
     }
     let inner = list(DOCUMENT, "codecs", member(DOCUMENT, codec.configuration, "codecs")?)?;
@@ -170,7 +178,7 @@ fn chain(
                 if chain.changes_elements() {
                     return Err(unsupported(name, ": not behind codecs that change elements"));
                 }
-                let (level, inner) = parse_shard(&codec, &current_shape)?;
+                let (level, inner) = parse_shard(&codec, &current_shape, INDEX_BYTES_MAX)?;
                 let inner = self::chain(inner, &chain.current, &level.inner_shape, fill, depth + 1)?;
                 let shard = ShardCodec { level, inner, fill: fill.to_vec() };
                 chain.set_to_bytes(name, ToBytes::Shard(Box::new(shard)))?;
