@@ -97,8 +97,9 @@ enum Kept {
 /// A chunk to be had. Several jobs may want it.
 struct Wanted {
     part: Part,
-    /// The first job that wants it.
+    /// The first job that wants it, and the object in its plan.
     job: usize,
+    object: usize,
 }
 
 /// Where a wanted chunk's elements came from.
@@ -134,10 +135,8 @@ impl Fetcher {
     /// Forgets reads of an object whose version they were to tell, because it was written through this gateway.
     pub fn invalidate(&self, bucket: &str, object: &str) {
         self.just_read.forget();
-        self.flights.forget(|key| {
-            let source = &key.source;
-            source.version().is_none() && source.bucket() == bucket && **source.object() == *object
-        });
+        let written = ChunkSource::new(bucket, object, None, [0; 16]);
+        self.flights.forget(|key| !key.source().is_versioned() && key.source().is_of(&written));
     }
 
     /// How plans are run.
@@ -167,9 +166,8 @@ impl Fetcher {
             .iter()
             .map(|chunk| {
                 chunk.extent.as_ref().is_some_and(|extent| {
-                    let source = Arc::clone(&sources[extent.object]);
-                    let key = ChunkKey { source, start: extent.range.start, chunk: chunk.coord.clone() };
-                    key.source.version().is_some() && self.cache.contains(&key)
+                    let key = ChunkKey::new(sources[extent.object], &extent.range);
+                    key.source().is_versioned() && self.cache.contains(&key)
                 })
             })
             .collect()
@@ -237,9 +235,12 @@ impl Fetcher {
         wanted: &[Wanted],
         on_error: OnError,
     ) -> Result<Vec<Option<Outcome>>, FetchError> {
-        let kept = |key: &ChunkKey| match key.source.version() {
-            Some(_) => self.cache.get(key).map(Kept::Chunk),
-            None => self.just_read.get(key).map(Kept::Read),
+        let kept = |key: &ChunkKey| {
+            if key.source().is_versioned() {
+                self.cache.get(key).map(Kept::Chunk)
+            } else {
+                self.just_read.get(key).map(Kept::Read)
+            }
         };
         let outcome = |kept| match kept {
             Kept::Chunk(data) => Outcome::Chunk(data),
@@ -252,7 +253,7 @@ impl Fetcher {
         if missing.is_empty() {
             return Ok(outcomes);
         }
-        let keys: Vec<ChunkKey> = missing.iter().map(|&i| wanted[i].part.key.clone()).collect();
+        let keys: Vec<ChunkKey> = missing.iter().map(|&i| wanted[i].part.key).collect();
         let claims = self.flights.claim(&keys, kept, |unclaimed| self.reads(jobs, wanted, &missing, unclaimed));
         // One waiter a read, not one a chunk: a shared future wakes every clone.
         let mut flights: Vec<(Flight<ReadAnswer>, Vec<usize>)> = Vec::new();
@@ -292,11 +293,13 @@ impl Fetcher {
         let mut order = unclaimed.to_vec();
         order.sort_by(|a, b| {
             let (a, b) = (&of(a).part, &of(b).part);
-            (&a.key.source, a.range.start).cmp(&(&b.key.source, b.range.start))
+            a.key.cmp(&b.key)
         });
         let mut reads = Vec::new();
-        for of_source in order.chunk_by(|a, b| of(a).part.key.source == of(b).part.key.source) {
-            let job = &jobs[of(&of_source[0]).job];
+        for of_source in order.chunk_by(|a, b| of(a).part.key.source() == of(b).part.key.source()) {
+            let Wanted { job, object, .. } = of(&of_source[0]);
+            let job = &jobs[*job];
+            let object = &job.plan.objects[*object];
             let ranges: Vec<_> = of_source.iter().map(|position| of(position).part.range.clone()).collect();
             for read in coalesce(&ranges, self.settings.gap_bytes, self.settings.read_bytes) {
                 let served = read.parts.iter().map(|&part| of_source[part]).collect();
@@ -305,6 +308,8 @@ impl Fetcher {
                     fetcher: self.clone(),
                     bucket: job.bucket.clone(),
                     array: Arc::clone(&job.array),
+                    key: Arc::clone(&object.key),
+                    version: version(&object.facts).cloned(),
                     range: read.range,
                     parts,
                 };
@@ -334,10 +339,10 @@ fn version(facts: &ObjectFacts) -> Option<&Version> {
 }
 
 /// Per object of a plan, the source of its chunks.
-fn sources(bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<Arc<ChunkSource>> {
+fn sources(bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<ChunkSource> {
     let codec = array.codec.fingerprint();
     let objects = plan.objects.iter();
-    objects.map(|object| Arc::new(ChunkSource::new(&bucket.name, &object.key, version(&object.facts), codec))).collect()
+    objects.map(|object| ChunkSource::new(&bucket.name, &object.key, version(&object.facts), codec)).collect()
 }
 
 /// The place of an absent chunk in a job's slots.
@@ -353,16 +358,16 @@ fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
         let sources = sources(&job.bucket, &job.array, &job.plan);
         let of_job = job.plan.chunks.iter().map(|chunk| {
             let Some(extent) = &chunk.extent else { return ABSENT };
-            let source = Arc::clone(&sources[extent.object]);
-            let key = ChunkKey { source, start: extent.range.start, chunk: chunk.coord.clone() };
+            let key = ChunkKey::new(sources[extent.object], &extent.range);
             if let Some(known) = &mut known {
-                match known.entry(key.clone()) {
+                match known.entry(key) {
                     std::collections::hash_map::Entry::Occupied(entry) => return *entry.get(),
                     std::collections::hash_map::Entry::Vacant(entry) => entry.insert(wanted.len()),
                 };
             }
-            let part = Part { key, range: extent.range.clone(), whole: extent.whole };
-            wanted.push(Wanted { part, job: number });
+            let chunk = chunk.coord.clone();
+            let part = Part { key, chunk, range: extent.range.clone(), whole: extent.whole };
+            wanted.push(Wanted { part, job: number, object: extent.object });
             wanted.len() - 1
         });
         slots.push(of_job.collect());
@@ -381,7 +386,7 @@ fn collect(job: &Job, slots: &[usize], outcomes: &[Option<Outcome>]) -> Result<G
                 if version(&job.plan.objects[extent.object].facts).is_none() {
                     gathered.learned.insert(extent.object, read.info.clone());
                 }
-                read.chunks.get(&chunk.coord).cloned()
+                read.chunks.get(&extent.range).cloned()
             }
             (Some(Outcome::Failed(error)), _) => return Err(error.clone()),
             (None, _) | (Some(Outcome::Read(_)), None) => None,

@@ -1,6 +1,7 @@
 //! One ranged read, and the decoding of the chunks that it brings.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -10,13 +11,14 @@ use tokio_util::sync::CancellationToken;
 use super::{FetchError, Fetcher};
 use crate::cache::{ChunkKey, ChunkSource};
 use crate::format::ArrayMeta;
-use crate::model::{ByteRange, ChunkCoord, ChunkData};
+use crate::model::{ByteRange, ChunkCoord, ChunkData, Version};
 use crate::store::{Bucket, ObjectInfo, StoreError};
 
 /// What one read brought: each chunk decoded, and the description of the object it belongs to (`None`: there is none).
 #[derive(Debug)]
 pub(super) struct ReadResult {
-    pub(super) chunks: HashMap<ChunkCoord, Arc<ChunkData>>,
+    /// By their planned extents.
+    pub(super) chunks: HashMap<Range<u64>, Arc<ChunkData>>,
     pub(super) info: Option<ObjectInfo>,
 }
 
@@ -27,8 +29,9 @@ pub(super) type ReadAnswer = Result<Arc<ReadResult>, FetchError>;
 #[derive(Debug, Clone)]
 pub(super) struct Part {
     pub(super) key: ChunkKey,
+    pub(super) chunk: ChunkCoord,
     /// Its bytes in the object.
-    pub(super) range: std::ops::Range<u64>,
+    pub(super) range: Range<u64>,
     /// Whether it is the whole object.
     pub(super) whole: bool,
 }
@@ -38,7 +41,11 @@ pub(super) struct ReadTask {
     pub(super) fetcher: Fetcher,
     pub(super) bucket: Bucket,
     pub(super) array: Arc<ArrayMeta>,
-    pub(super) range: std::ops::Range<u64>,
+    /// The object's key.
+    pub(super) key: Arc<str>,
+    /// The version that it is read at; `None` where the read is to tell.
+    pub(super) version: Option<Version>,
+    pub(super) range: Range<u64>,
     /// Never empty; all of one source.
     pub(super) parts: Vec<Part>,
 }
@@ -47,14 +54,6 @@ pub(super) struct ReadTask {
 const TASK_BYTES: u64 = 64 << 10;
 
 impl ReadTask {
-    fn source(&self) -> &ChunkSource {
-        &self.parts[0].key.source
-    }
-
-    fn key(&self) -> &Arc<str> {
-        self.source().object()
-    }
-
     pub(super) async fn run(self) -> ReadAnswer {
         let moment = self.fetcher.just_read.moment();
         let permits = self.fetcher.permits(&self.bucket);
@@ -70,7 +69,7 @@ impl ReadTask {
         let (info, body) = fetched;
         let decoded = self.decode(&info, &body).await?;
         let chunks = if info.settled { self.cache(&info, decoded) } else { decoded };
-        let chunks = self.parts.iter().map(|part| part.key.chunk.clone()).zip(chunks).collect();
+        let chunks = self.parts.iter().map(|part| part.range.clone()).zip(chunks).collect();
         Ok(self.keep(moment, ReadResult { chunks, info: Some(info) }))
     }
 
@@ -79,11 +78,17 @@ impl ReadTask {
         if self.fetcher.cache.capacity_bytes() == 0 {
             return decoded;
         }
-        let known = self.source().version() == Some(&info.version);
-        let source = if known { Arc::clone(&self.parts[0].key.source) } else { self.source().at(&info.version).into() };
+        let source = match &self.version {
+            Some(version) if *version == info.version => self.parts[0].key.source(),
+            Some(_) | None => {
+                let codec = self.array.codec.fingerprint();
+                ChunkSource::new(&self.bucket.name, &self.key, Some(&info.version), codec)
+            }
+        };
         for (part, data) in self.parts.iter().zip(&decoded) {
-            let key = ChunkKey { source: Arc::clone(&source), start: part.key.start, chunk: part.key.chunk.clone() };
-            self.fetcher.cache.insert(key, Arc::clone(data));
+            // Of a whole object the plan may have known only a bound.
+            let range = if part.whole { 0..info.size } else { part.range.clone() };
+            self.fetcher.cache.insert(ChunkKey::new(source, &range), Arc::clone(data));
         }
         decoded
     }
@@ -91,10 +96,10 @@ impl ReadTask {
     /// Keeps a result for a moment where it told a version, so that who planned before knowing it finds it.
     fn keep(&self, moment: u64, result: ReadResult) -> Arc<ReadResult> {
         let result = Arc::new(result);
-        if self.source().version().is_none() && result.info.as_ref().is_none_or(|info| info.settled) {
+        if self.version.is_none() && result.info.as_ref().is_none_or(|info| info.settled) {
             for part in &self.parts {
                 let read = Arc::clone(&result);
-                self.fetcher.just_read.keep(moment, self.bucket.freshness, part.key.clone(), read);
+                self.fetcher.just_read.keep(moment, self.bucket.freshness, part.key, read);
             }
         }
         result
@@ -102,7 +107,7 @@ impl ReadTask {
 
     /// The bytes of `self.range`; fewer only when a whole object of unknown size ends.
     async fn read(&self) -> Result<Option<(ObjectInfo, Bytes)>, FetchError> {
-        let version = self.source().version();
+        let version = self.version.as_ref();
         if self.range.is_empty() {
             // A chunk of no bytes: nothing to ask, and its codecs will judge it.
             let Some(version) = version else { return Ok(None) };
@@ -117,7 +122,7 @@ impl ReadTask {
             return Ok(Some((info, Bytes::new())));
         }
         let range = ByteRange::Bounded(self.range.clone());
-        match self.bucket.store.get(self.key(), range, version).await {
+        match self.bucket.store.get(&self.key, range, version).await {
             Ok(fetched) => Ok(Some((fetched.info, fetched.bytes))),
             Err(StoreError::NotFound { key }) => {
                 if version.is_some() {
@@ -151,9 +156,9 @@ impl ReadTask {
             .zip(stored.chunks(each))
             .map(|(parts, stored)| {
                 let parts: Vec<(ChunkCoord, Bytes)> =
-                    parts.iter().zip(stored).map(|(part, stored)| (part.key.chunk.clone(), stored.clone())).collect();
+                    parts.iter().zip(stored).map(|(part, stored)| (part.chunk.clone(), stored.clone())).collect();
                 let array = Arc::clone(&self.array);
-                let (key, token) = (Arc::clone(self.key()), token.clone());
+                let (key, token) = (Arc::clone(&self.key), token.clone());
                 // A raw chunk that is a slice of a joined read would keep all of the read in memory.
                 let alone = parts.len() == 1 && parts[0].1.len() == body.len();
                 let copied = array.codec.is_raw() && !alone && self.fetcher.cache.capacity_bytes() > 0;
@@ -188,10 +193,10 @@ impl ReadTask {
         let end = start.saturating_add(expected as usize).min(body.len());
         let stored = body.slice(start.min(body.len())..end);
         let got = stored.len() as u64;
-        let learning = part.whole && self.source().version().is_none();
+        let learning = part.whole && self.version.is_none();
         // The range of an object of unknown size ends one byte past the largest honest chunk.
         if learning && got >= expected {
-            return Err(FetchError::Bloated { key: Arc::clone(self.key()), size: info.size });
+            return Err(FetchError::Bloated { key: Arc::clone(&self.key), size: info.size });
         }
         let expected = if learning { info.size } else { expected };
         if got != expected {
@@ -201,6 +206,6 @@ impl ReadTask {
     }
 
     fn short(&self, part: &Part, got: u64, expected: u64) -> FetchError {
-        FetchError::Short { chunk: part.key.chunk.clone(), key: Arc::clone(self.key()), got, expected }
+        FetchError::Short { chunk: part.chunk.clone(), key: Arc::clone(&self.key), got, expected }
     }
 }
