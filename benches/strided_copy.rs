@@ -13,7 +13,7 @@ use wicker4dx::format::zarr;
 use wicker4dx::model::{ChunkData, Version};
 use wicker4dx::plan::{Limits, Located, ObjectFacts, ReadPlan, survey};
 use wicker4dx::query::{Request, resolve};
-use wicker4dx::tensor::assemble;
+use wicker4dx::tensor::{Chunk, assemble};
 
 use workload::{CHUNK, CHUNK_BYTES, CROP, CROP_BYTES, Corner, GRID};
 
@@ -26,7 +26,8 @@ fn bare_copy(pool: &[Vec<u8>], [b, t, y, x]: Corner, out: &mut [u8]) {
             let mut column = x;
             while column < x + CROP[3] {
                 let end = ((column / CHUNK[3] + 1) * CHUNK[3]).min(x + CROP[3]);
-                let chunk = ((b * GRID[1] + frame / CHUNK[1]) * GRID[2] + line / CHUNK[2]) * GRID[3] + column / CHUNK[3];
+                let chunk =
+                    ((b * GRID[1] + frame / CHUNK[1]) * GRID[2] + line / CHUNK[2]) * GRID[3] + column / CHUNK[3];
                 let from = ((frame % CHUNK[1] * CHUNK[2] + line % CHUNK[2]) * CHUNK[3] + column % CHUNK[3]) * 3;
                 let (at, len) = (to + (column - x) * 3, (end - column) * 3);
                 out[at..at + len].copy_from_slice(&pool[chunk][from..from + len]);
@@ -54,9 +55,9 @@ fn strided_copy(criterion: &mut Criterion) {
     };
     let shared: Vec<Arc<ChunkData>> =
         pool.iter().map(|chunk| Arc::new(ChunkData::Fixed(chunk.clone().into()))).collect();
-    let gather = |plan: &ReadPlan| -> Vec<Option<Arc<ChunkData>>> {
+    let gather = |plan: &ReadPlan| -> Vec<Option<Chunk>> {
         let of = |c: &[u64]| ((c[0] * 4 + c[1]) * 4 + c[2]) * 4 + c[3];
-        plan.chunks.iter().map(|chunk| Some(Arc::clone(&shared[of(&chunk.coord.0) as usize]))).collect()
+        plan.chunks.iter().map(|chunk| Some(Chunk::Decoded(Arc::clone(&shared[of(&chunk.coord.0) as usize])))).collect()
     };
     // Equal before fast.
     let (mut one, mut other) = (vec![0; CROP_BYTES], vec![1; CROP_BYTES]);

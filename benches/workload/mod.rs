@@ -63,7 +63,9 @@ pub fn chunk(b: usize, t: usize, y: usize, x: usize) -> Vec<u8> {
         for row in y * 64..y * 64 + 64 {
             for column in x * 64..x * 64 + 64 {
                 let noise = random.next();
-                for (channel, base) in [column + frame * 3 + b, row + frame * 2, row + column + frame].iter().enumerate() {
+                for (channel, base) in
+                    [column + frame * 3 + b, row + frame * 2, row + column + frame].iter().enumerate()
+                {
                     let noise = (noise >> (channel * 8)) as u8 & 31;
                     bytes.push(((base % 256) as f32 * 0.6) as u8 + noise);
                 }

@@ -3,11 +3,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
 use tokio::sync::Semaphore;
 
+use super::fill::{fill_answer, variable_answer};
 use super::read_task::{Part, ReadAnswer, ReadResult, ReadTask};
 use super::{Budget, DecodePool, FetchError, Reservation};
 use crate::cache::{ChunkCache, ChunkKey, ChunkSource, Claim, Flight, Flights, JustRead};
@@ -16,7 +18,7 @@ use crate::metrics::Metrics;
 use crate::model::{ChunkData, Version};
 use crate::plan::{ObjectFacts, ReadPlan, coalesce};
 use crate::store::{Bucket, Buffers, ObjectInfo};
-use crate::tensor::{Tensor, answer_len, assemble, assemble_variable};
+use crate::tensor::{Tensor, answer_len, direct_range, is_covered};
 
 /// How plans are run.
 #[derive(Debug, Clone, Copy)]
@@ -39,15 +41,39 @@ pub struct Job {
     pub array: Arc<ArrayMeta>,
     /// What to read.
     pub plan: Arc<ReadPlan>,
+    /// Whether this is a part of something too large for the cache: its chunks are taken from there, but not put there,
+    /// and decoded where they belong in the answer when that is possible.
+    pub scan: bool,
+}
+
+/// A chunk as it was had.
+#[derive(Debug, Clone)]
+pub(super) enum Had {
+    /// Its elements.
+    Decoded(Arc<ChunkData>),
+    /// Its stored bytes, as long as they should be: whoever puts the answer together decodes them.
+    Stored(Bytes),
 }
 
 /// The chunks of one job.
 #[derive(Debug, Default)]
 pub struct Gathered {
     /// Parallel to the plan's chunks; `None` reads as the fill value.
-    pub chunks: Vec<Option<Arc<ChunkData>>>,
+    pub(super) chunks: Vec<Option<Had>>,
     /// Per object of the plan whose version was to be learned: its description; `None` for an object found absent.
     pub learned: HashMap<usize, Option<ObjectInfo>>,
+}
+
+impl Gathered {
+    /// The chunks that there are.
+    pub fn present(&self) -> usize {
+        self.chunks.iter().flatten().count()
+    }
+
+    /// Whether nothing is left to decode.
+    pub(super) fn is_decoded(&self) -> bool {
+        self.chunks.iter().flatten().all(|had| matches!(had, Had::Decoded(_)))
+    }
 }
 
 /// What becomes of the other jobs when one fails.
@@ -180,22 +206,23 @@ impl Fetcher {
     pub async fn run(&self, job: Job, kept: &[bool]) -> Result<Fetched, FetchError> {
         let reservation = self.reserve(std::slice::from_ref(&job)).await?;
         let gathered = self.gather(std::slice::from_ref(&job), OnError::Fail).await.pop();
-        let Gathered { chunks, learned } = gathered.unwrap_or_else(|| Ok(Gathered::default()))?;
-        let Job { array, plan, .. } = job;
-        let shape = plan.counts.iter().zip(kept).filter(|(_, kept)| **kept).map(|(n, _)| *n).collect();
-        let dtype = plan.dtype.clone();
-        let data = match answer_len(&plan)? {
+        let mut gathered = gathered.unwrap_or_else(|| Ok(Gathered::default()))?;
+        let learned = std::mem::take(&mut gathered.learned);
+        let shape = job.plan.counts.iter().zip(kept).filter(|(_, kept)| **kept).map(|(n, _)| *n).collect();
+        let dtype = job.plan.dtype.clone();
+        let data = match answer_len(&job.plan)? {
             Some(len) => {
                 let buffers = self.buffers.clone();
+                let here = len <= INLINE_BYTES && gathered.is_decoded();
                 let fill = move || {
                     let mut out = buffers.take(len);
-                    assemble(&array, &plan, &chunks, &mut out)?;
+                    fill_answer(&job, gathered, &mut out)?;
                     Ok::<_, FetchError>(ChunkData::Fixed(out.freeze(len)))
                 };
-                if len <= INLINE_BYTES { DecodePool::run_here(fill)?? } else { self.pool.run(fill).await?? }
+                if here { DecodePool::run_here(fill)?? } else { self.pool.run(fill).await?? }
             }
             None => {
-                let values = self.pool.run(move || assemble_variable(&array, &plan, &chunks)).await??;
+                let values = self.pool.run(move || variable_answer(&job, gathered)).await??;
                 ChunkData::Variable(values)
             }
         };
@@ -308,6 +335,7 @@ impl Fetcher {
                     fetcher: self.clone(),
                     bucket: job.bucket.clone(),
                     array: Arc::clone(&job.array),
+                    cached: !job.scan,
                     key: Arc::clone(&object.key),
                     version: version(&object.facts).cloned(),
                     range: read.range,
@@ -356,8 +384,9 @@ fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
     let mut known: Option<HashMap<ChunkKey, usize>> = (jobs.len() > 1).then(HashMap::new);
     for (number, job) in jobs.iter().enumerate() {
         let sources = sources(&job.bucket, &job.array, &job.plan);
-        let of_job = job.plan.chunks.iter().map(|chunk| {
-            let Some(extent) = &chunk.extent else { return ABSENT };
+        let covered = job.scan && is_covered(&job.plan);
+        let of_job = job.plan.chunks.iter().map(|planned| {
+            let Some(extent) = &planned.extent else { return ABSENT };
             let key = ChunkKey::new(sources[extent.object], &extent.range);
             if let Some(known) = &mut known {
                 match known.entry(key) {
@@ -365,8 +394,9 @@ fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
                     std::collections::hash_map::Entry::Vacant(entry) => entry.insert(wanted.len()),
                 };
             }
-            let chunk = chunk.coord.clone();
-            let part = Part { key, chunk, range: extent.range.clone(), whole: extent.whole };
+            let chunk = planned.coord.clone();
+            let direct = job.scan && covered && direct_range(&job.array, &job.plan, planned).is_some();
+            let part = Part { key, chunk, range: extent.range.clone(), whole: extent.whole, decode: !direct };
             wanted.push(Wanted { part, job: number, object: extent.object });
             wanted.len() - 1
         });
@@ -381,7 +411,7 @@ fn collect(job: &Job, slots: &[usize], outcomes: &[Option<Outcome>]) -> Result<G
     for (chunk, &slot) in job.plan.chunks.iter().zip(slots) {
         let outcome = if slot == ABSENT { None } else { outcomes[slot].as_ref() };
         let data = match (outcome, &chunk.extent) {
-            (Some(Outcome::Chunk(data)), _) => Some(Arc::clone(data)),
+            (Some(Outcome::Chunk(data)), _) => Some(Had::Decoded(Arc::clone(data))),
             (Some(Outcome::Read(read)), Some(extent)) => {
                 if version(&job.plan.objects[extent.object].facts).is_none() {
                     gathered.learned.insert(extent.object, read.info.clone());

@@ -8,6 +8,7 @@ use bytes::Bytes;
 use futures::stream::{StreamExt as _, TryStreamExt as _};
 use tokio_util::sync::CancellationToken;
 
+use super::fetcher::Had;
 use super::{FetchError, Fetcher};
 use crate::cache::{ChunkKey, ChunkSource};
 use crate::format::ArrayMeta;
@@ -18,7 +19,7 @@ use crate::store::{Bucket, ObjectInfo, StoreError};
 #[derive(Debug)]
 pub(super) struct ReadResult {
     /// By their planned extents.
-    pub(super) chunks: HashMap<Range<u64>, Arc<ChunkData>>,
+    pub(super) chunks: HashMap<Range<u64>, Had>,
     pub(super) info: Option<ObjectInfo>,
 }
 
@@ -34,6 +35,8 @@ pub(super) struct Part {
     pub(super) range: Range<u64>,
     /// Whether it is the whole object.
     pub(super) whole: bool,
+    /// Whether it is decoded here; else its stored bytes are handed on.
+    pub(super) decode: bool,
 }
 
 /// One ranged read of one object.
@@ -41,6 +44,8 @@ pub(super) struct ReadTask {
     pub(super) fetcher: Fetcher,
     pub(super) bucket: Bucket,
     pub(super) array: Arc<ArrayMeta>,
+    /// Whether its chunks are offered to the cache.
+    pub(super) cached: bool,
     /// The object's key.
     pub(super) key: Arc<str>,
     /// The version that it is read at; `None` where the read is to tell.
@@ -67,16 +72,26 @@ impl ReadTask {
         };
         drop(permit);
         let (info, body) = fetched;
-        let decoded = self.decode(&info, &body).await?;
-        let chunks = if info.settled { self.cache(&info, decoded) } else { decoded };
-        let chunks = self.parts.iter().map(|part| part.range.clone()).zip(chunks).collect();
+        let stored: Vec<Bytes> =
+            self.parts.iter().map(|part| self.stored(part, &info, &body)).collect::<Result<_, _>>()?;
+        let (decoded, handed_on): (Vec<_>, Vec<_>) = self.parts.iter().zip(stored).partition(|(part, _)| part.decode);
+        let mut chunks: HashMap<Range<u64>, Had> =
+            handed_on.into_iter().map(|(part, stored)| (part.range.clone(), Had::Stored(stored))).collect();
+        if !decoded.is_empty() {
+            let data = self.decode(&decoded, body.len()).await?;
+            if info.settled && self.cached {
+                self.cache(&info, &decoded, &data);
+            }
+            let ranges = decoded.iter().map(|(part, _)| part.range.clone());
+            chunks.extend(ranges.zip(data.into_iter().map(Had::Decoded)));
+        }
         Ok(self.keep(moment, ReadResult { chunks, info: Some(info) }))
     }
 
     /// Puts decoded chunks into the cache.
-    fn cache(&self, info: &ObjectInfo, decoded: Vec<Arc<ChunkData>>) -> Vec<Arc<ChunkData>> {
+    fn cache(&self, info: &ObjectInfo, parts: &[(&Part, Bytes)], decoded: &[Arc<ChunkData>]) {
         if self.fetcher.cache.capacity_bytes() == 0 {
-            return decoded;
+            return;
         }
         let source = match &self.version {
             Some(version) if *version == info.version => self.parts[0].key.source(),
@@ -85,12 +100,11 @@ impl ReadTask {
                 ChunkSource::new(&self.bucket.name, &self.key, Some(&info.version), codec)
             }
         };
-        for (part, data) in self.parts.iter().zip(&decoded) {
+        for ((part, _), data) in parts.iter().zip(decoded) {
             // Of a whole object the plan may have known only a bound.
             let range = if part.whole { 0..info.size } else { part.range.clone() };
             self.fetcher.cache.insert(ChunkKey::new(source, &range), Arc::clone(data));
         }
-        decoded
     }
 
     /// Keeps a result for a moment where it told a version, so that who planned before knowing it finds it.
@@ -140,28 +154,25 @@ impl ReadTask {
         }
     }
 
-    /// The chunks, in the order of the parts, decoded by as many tasks as the pool has threads.
-    async fn decode(&self, info: &ObjectInfo, body: &Bytes) -> Result<Vec<Arc<ChunkData>>, FetchError> {
-        let stored: Vec<Bytes> =
-            self.parts.iter().map(|part| self.stored(part, info, body)).collect::<Result<_, _>>()?;
-        let bytes = stored.iter().map(|stored| stored.len() as u64).sum::<u64>();
-        let tasks = self.fetcher.pool.threads().min((bytes / TASK_BYTES) as usize).clamp(1, stored.len());
-        let each = stored.len().div_ceil(tasks);
+    /// Chunks from their stored bytes, decoded by as many tasks as the pool has threads. `read` is the length of what
+    /// was read in all.
+    async fn decode(&self, parts: &[(&Part, Bytes)], read: usize) -> Result<Vec<Arc<ChunkData>>, FetchError> {
+        let bytes = parts.iter().map(|(_, stored)| stored.len() as u64).sum::<u64>();
+        let tasks = self.fetcher.pool.threads().min((bytes / TASK_BYTES) as usize).clamp(1, parts.len());
+        let each = parts.len().div_ceil(tasks);
         // A request that is given up leaves no more behind than the chunk that is being decoded.
         let token = CancellationToken::new();
         let _given_up = token.clone().drop_guard();
-        let tasks: Vec<_> = self
-            .parts
+        let tasks: Vec<_> = parts
             .chunks(each)
-            .zip(stored.chunks(each))
-            .map(|(parts, stored)| {
+            .map(|parts| {
                 let parts: Vec<(ChunkCoord, Bytes)> =
-                    parts.iter().zip(stored).map(|(part, stored)| (part.chunk.clone(), stored.clone())).collect();
+                    parts.iter().map(|(part, stored)| (part.chunk.clone(), stored.clone())).collect();
                 let array = Arc::clone(&self.array);
                 let (key, token) = (Arc::clone(&self.key), token.clone());
                 // A raw chunk that is a slice of a joined read would keep all of the read in memory.
-                let alone = parts.len() == 1 && parts[0].1.len() == body.len();
-                let copied = array.codec.is_raw() && !alone && self.fetcher.cache.capacity_bytes() > 0;
+                let alone = parts.len() == 1 && parts[0].1.len() == read;
+                let copied = array.codec.is_raw() && !alone && self.cached && self.fetcher.cache.capacity_bytes() > 0;
                 let metrics = self.fetcher.metrics.clone();
                 let work = move || {
                     let mut decoded = Vec::with_capacity(parts.len());

@@ -146,7 +146,8 @@ impl Prefetched {
         for (job, gathered) in jobs.iter().zip(gathered) {
             let gathered = gathered.inspect_err(|error| bands::forget_changed(gateway, &job.bucket, error))?;
             bands::learn(gateway, &job.bucket, &job.plan, &gathered.learned, moment, snapshot)?;
-            self.bytes += gathered.chunks.iter().flatten().map(|chunk| chunk.weight_bytes()).sum::<u64>();
+            let decoded = job.array.chunk_bytes().unwrap_or(64 << 10);
+            self.bytes += gathered.present() as u64 * decoded;
         }
         Ok(())
     }
@@ -175,7 +176,8 @@ async fn plans(
         let found = gateway.datasets.locate(array, &survey, learning, snapshot).await.map_err(|e| about(e.into()))?;
         let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, None);
         let plan = plan.map_err(|error| about(error.into()))?;
-        let job = Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan) };
+        let job =
+            Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan), scan: false };
         Ok::<_, Problem>((job, found.index_reads))
     });
     let jobs: Vec<_> = jobs.collect();

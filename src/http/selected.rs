@@ -168,6 +168,13 @@ impl Selected {
         self.slab.pieces(first..last, self.band_elements(size), self.array.meta.chunk_shape())
     }
 
+    /// Whether the whole selection is too large for the cache: keeping its chunks would push out what is hot, and the
+    /// first of them would be gone before the last is read.
+    pub(super) fn is_scan(&self, gateway: &Gateway) -> bool {
+        let bytes = shape::bytes(&self.shape, self.element_bytes() as usize).unwrap_or(u64::MAX);
+        bytes > gateway.fetcher.cache().capacity_bytes() / 2
+    }
+
     /// All of the selection in pieces, whatever its format.
     pub(super) fn all_pieces(&self) -> Vec<Piece> {
         let elements = self.slab.elements().unwrap_or(0);

@@ -1,5 +1,6 @@
 //! All chunks of a plan into one tensor.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use super::place::{place, place_value};
@@ -35,8 +36,39 @@ impl Fault for AssembleError {
     }
 }
 
+/// A chunk while an answer is put together.
+#[derive(Debug, Clone)]
+pub enum Chunk {
+    /// Its elements.
+    Decoded(Arc<ChunkData>),
+    /// Its elements are in the answer already: they were decoded into [`direct_range`].
+    InPlace,
+}
+
 /// A plan's chunks, parallel to `plan.chunks`; `None` reads as the fill value.
-pub type Chunks = [Option<Arc<ChunkData>>];
+pub type Chunks = [Option<Chunk>];
+
+/// Where in the answer's bytes a chunk lies, when all of it is wanted and its elements are neighbours there in the order
+/// in which they are stored: then it can be decoded in place. Only for answers that chunks cover ([`is_covered`]).
+pub fn direct_range(array: &ArrayMeta, plan: &ReadPlan, chunk: &PlannedChunk) -> Option<Range<usize>> {
+    let size = plan.dtype.size_bytes()?;
+    let chunk_shape = array.decoded_shape(&chunk.coord);
+    let strides = shape::strides(&plan.counts);
+    let mut at = 0;
+    // From the fastest axis: while the chunk spans the answer, the next axis may still be longer than one.
+    let mut spans = true;
+    for axis in (0..chunk_shape.len()).rev() {
+        let [run] = plan.axes[axis][chunk.at[axis] as usize].runs[..] else { return None };
+        if (run.start, run.step, run.count) != (0, 1, chunk_shape[axis]) || !(spans || run.count == 1) {
+            return None;
+        }
+        spans = spans && run.count == plan.counts[axis];
+        at += run.out * strides[axis];
+    }
+    let start = usize::try_from(at).ok()?.checked_mul(size)?;
+    let len = usize::try_from(shape::bytes(&chunk_shape, size)?).ok()?;
+    Some(start..start.checked_add(len)?)
+}
 
 /// Bytes of the answer of `plan`, where its elements have a fixed size.
 ///
@@ -96,7 +128,7 @@ impl Work<'_> {
 }
 
 /// Whether every position of the answer lies in a chunk. Along an axis, no position is taken from two chunks.
-fn is_covered(plan: &ReadPlan) -> bool {
+pub fn is_covered(plan: &ReadPlan) -> bool {
     let taken = |axis: &Vec<AxisChunk>| axis.iter().flat_map(|chunk| &chunk.runs).map(|run| run.count).sum::<u64>();
     plan.axes.iter().zip(&plan.counts).all(|(axis, count)| taken(axis) == *count)
 }
@@ -131,7 +163,8 @@ fn fixed<const N: usize>(work: Work<'_>, out: &mut [u8]) -> Result<(), AssembleE
         let runs = runs(plan, chunk);
         let chunk_shape = array.decoded_shape(&chunk.coord);
         match data {
-            Some(data) => {
+            Some(Chunk::InPlace) => {}
+            Some(Chunk::Decoded(data)) => {
                 let expected = shape::bytes(&chunk_shape, N).ok_or(AssembleError::TooLarge)?;
                 let (from, _) = checked(chunk, data, expected)?.as_chunks::<N>();
                 place(out, &plan.counts, from, &chunk_shape, &runs);
@@ -163,7 +196,8 @@ fn odd(work: Work<'_>, out: &mut [u8], size: usize) -> Result<(), AssembleError>
         runs.push(&bytes);
         let repeated;
         let from = match data {
-            Some(data) => checked(chunk, data, expected)?,
+            Some(Chunk::Decoded(data)) => checked(chunk, data, expected)?,
+            Some(Chunk::InPlace) => continue,
             None if work.absent_is_done() => continue,
             None => {
                 repeated = plan.fill.repeat(elements as usize);
@@ -186,7 +220,11 @@ fn variable(
         let chunk_shape = array.decoded_shape(&chunk.coord);
         let elements = shape::elements(&chunk_shape).ok_or(AssembleError::TooLarge)?;
         let runs = runs(plan, chunk);
-        match data.as_deref() {
+        let data = data.as_ref().and_then(|chunk| match chunk {
+            Chunk::Decoded(data) => Some(&**data),
+            Chunk::InPlace => None,
+        });
+        match data {
             Some(ChunkData::Variable(values)) if values.len() as u64 == elements => {
                 place(&mut out, &plan.counts, values, &chunk_shape, &runs);
             }
@@ -209,4 +247,94 @@ fn variable(
         }
     }
     Ok(out)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::zarr;
+    use crate::model::{Axis, Hyperslab, Version};
+    use crate::plan::{Limits, Located, ObjectFacts, survey};
+    use proptest::prelude::*;
+
+    fn array(shape: &[u64], chunk: &[u64]) -> ArrayMeta {
+        let document = serde_json::json!({
+            "zarr_format": 3, "node_type": "array", "shape": shape, "data_type": "uint16", "fill_value": 7,
+            "chunk_grid": { "name": "regular", "configuration": { "chunk_shape": chunk } },
+            "chunk_key_encoding": { "name": "default" },
+            "codecs": [{ "name": "bytes", "configuration": { "endian": "little" } }],
+        });
+        match zarr::parse_v3(document.to_string().as_bytes()) {
+            Ok(zarr::Node::Array(array)) => *array,
+            other => unreachable!("{other:?}"),
+        }
+    }
+
+    fn plan(array: &ArrayMeta, slab: &Hyperslab) -> ReadPlan {
+        let limits = Limits { result_bytes: 1 << 30, chunks: 100_000, chunk_bytes: 1 << 20 };
+        let survey = survey(array, slab, &limits).expect("small");
+        let facts = vec![ObjectFacts::Present { version: Version::new("v"), size: 0 }; survey.objects.len()];
+        let located = vec![Located::Whole; survey.chunks.len()];
+        ReadPlan::new(array, "a", survey, facts, located, None).expect("sound")
+    }
+
+    proptest! {
+        /// A chunk that is said to lie in one piece lies there: placing it and copying it give the same answer.
+        #[test]
+        fn a_direct_range_is_where_the_chunk_is_placed(
+            dims in prop::collection::vec((1_u64..5, 1_u64..4, 0_u64..3, 1_u64..3), 1..4),
+        ) {
+            let chunk: Vec<u64> = dims.iter().map(|(c, ..)| *c).collect();
+            let shape: Vec<u64> = dims.iter().map(|(c, n, ..)| c * n).collect();
+            let axes = dims.iter().zip(&shape).map(|((c, n, skip, step), len)| {
+                let start = (skip * c).min(len - 1);
+                let step = if *n == 3 { *step } else { 1 };
+                Axis::Range { start: start as i64, step: step as i64, count: (len - start).div_ceil(step) }
+            });
+            let array = array(&shape, &chunk);
+            let slab = Hyperslab::new(axes.collect(), vec![true; shape.len()]);
+            let plan = plan(&array, &slab);
+            let bytes = shape::bytes(&chunk, 2).expect("small") as usize;
+            let chunks: Vec<Option<Chunk>> = (0..plan.chunks.len())
+                .map(|n| Some(Chunk::Decoded(Arc::new(ChunkData::Fixed(vec![n as u8 + 1; bytes].into())))))
+                .collect();
+            let mut placed = vec![0; answer_len(&plan).expect("small").expect("fixed")];
+            assemble(&array, &plan, &chunks, &mut placed).expect("fits");
+            let mut direct = vec![0; placed.len()];
+            let chunks: Vec<Option<Chunk>> = plan.chunks.iter().zip(&chunks).enumerate().map(|(n, (planned, chunk))| {
+                match direct_range(&array, &plan, planned) {
+                    Some(range) => {
+                        direct[range].fill(n as u8 + 1);
+                        Some(Chunk::InPlace)
+                    }
+                    None => chunk.clone(),
+                }
+            }).collect();
+            prop_assert!(is_covered(&plan));
+            assemble(&array, &plan, &chunks, &mut direct).expect("fits");
+            prop_assert_eq!(direct, placed);
+        }
+    }
+
+    #[test]
+    fn whole_rows_of_chunks_are_direct_and_crops_are_not() {
+        let array = array(&[8, 6], &[2, 6]);
+        let whole = plan(&array, &Hyperslab::whole(&[8, 6]));
+        let ranges: Vec<_> = whole.chunks.iter().map(|chunk| direct_range(&array, &whole, chunk)).collect();
+        assert_eq!(ranges, [Some(0..24), Some(24..48), Some(48..72), Some(72..96)]);
+        let crop = Hyperslab::new(vec![Axis::all(8), Axis::Range { start: 1, step: 1, count: 5 }], vec![true; 2]);
+        let crop = plan(&array, &crop);
+        assert!(crop.chunks.iter().all(|chunk| direct_range(&array, &crop, chunk).is_none()));
+    }
+
+    #[test]
+    fn an_answer_that_chunks_do_not_cover_keeps_nothing_of_its_buffer() {
+        let array = array(&[4], &[2]);
+        let slab = Hyperslab::new(vec![Axis::Range { start: -1, step: 1, count: 6 }], vec![true]);
+        let plan = plan(&array, &slab);
+        let mut out = vec![0xff; 12];
+        let data = |byte| Some(Chunk::Decoded(Arc::new(ChunkData::Fixed(vec![byte; 4].into()))));
+        assemble(&array, &plan, &[data(1), None], &mut out).expect("fits");
+        assert_eq!(out, [7, 0, 1, 1, 1, 1, 7, 0, 7, 0, 7, 0]);
+    }
 }

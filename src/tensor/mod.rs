@@ -6,7 +6,9 @@
 mod assemble;
 mod place;
 
-pub use assemble::{AssembleError, Chunks, answer_len, assemble, assemble_variable, fill};
+pub use assemble::{
+    AssembleError, Chunk, Chunks, answer_len, assemble, assemble_variable, direct_range, fill, is_covered,
+};
 pub use place::{Element, place, place_value};
 
 use crate::model::{ChunkData, DType};

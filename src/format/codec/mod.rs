@@ -185,6 +185,49 @@ impl ChunkCodec {
         Ok(data)
     }
 
+    /// Decodes as [`ChunkCodec::decode`] does, into `out`, which has exactly the bytes of `shape`.
+    ///
+    /// zstd and uncompressed chunks, checksummed or not, come without a copy in between.
+    ///
+    /// # Errors
+    /// As [`ChunkCodec::decode`]; `out` then holds anything.
+    pub fn decode_into(&self, stored: Bytes, shape: &[u64], out: &mut [u8]) -> Result<(), CodecError> {
+        let chain = &*self.0;
+        let codec = "chain";
+        let repr = Repr { shape: shape.to_vec(), dtype: chain.dtype.clone() };
+        let expected = repr.len_bytes().ok_or_else(|| CodecError::Shape { codec, shape: shape.to_vec() })?;
+        let length = |got: usize| CodecError::Length { codec, expected: expected as u64, got: got as u64 };
+        if out.len() != expected {
+            return Err(length(out.len()));
+        }
+        let decoded = match &chain.bytes[..] {
+            [inner, outer @ ..] if self.is_packed() => {
+                let mut bounds = vec![inner.encoded(Expected::Exactly(expected))];
+                for stage in outer {
+                    bounds.push(stage.encoded(bounds[bounds.len() - 1]));
+                }
+                let mut bytes = stored;
+                for (stage, &bound) in outer.iter().zip(&bounds).rev() {
+                    bytes = stage.decode(bytes, bound)?;
+                }
+                match inner {
+                    BytesStage::Zstd => return zstd::decode_into(&bytes, out),
+                    _ => inner.decode(bytes, Expected::Exactly(expected))?,
+                }
+            }
+            [] if self.is_packed() => stored,
+            _ => match self.decode(stored, shape)? {
+                ChunkData::Fixed(bytes) => bytes,
+                ChunkData::Variable(values) => return Err(length(values.len())),
+            },
+        };
+        if decoded.len() != expected {
+            return Err(length(decoded.len()));
+        }
+        out.copy_from_slice(&decoded);
+        Ok(())
+    }
+
     /// Whether a checksum codec covers the stored bytes, so that nothing may be used before all is read.
     pub fn has_checksum(&self) -> bool {
         let chain = &*self.0;
@@ -202,12 +245,17 @@ impl ChunkCodec {
 
     /// Whether stored bytes are the elements themselves: packed, little-endian, row-major.
     pub fn is_raw(&self) -> bool {
+        self.is_packed() && self.0.bytes.is_empty()
+    }
+
+    /// Whether what the bytes stages leave are the elements themselves: packed, little-endian, row-major.
+    fn is_packed(&self) -> bool {
         let chain = &*self.0;
         let packed = match &chain.to_bytes {
             ToBytes::Bytes { big_endian } => !big_endian || chain.dtype.word_bytes() == 1,
             ToBytes::Vlen { .. } | ToBytes::Pcodec | ToBytes::Shard(_) | ToBytes::Zarrs(_) => false,
         };
-        packed && chain.array.is_empty() && chain.bytes.is_empty()
+        packed && chain.array.is_empty()
     }
 
     /// Shape and type before the first array stage, between the stages, and after the last.
