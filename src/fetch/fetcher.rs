@@ -136,18 +136,20 @@ impl Fetcher {
             .collect()
     }
 
-    /// Reads, decodes and assembles a plan. `kept` says which axes the answer keeps.
+    /// Reads, decodes and assembles a plan for `principal`, in whose turn it waits for memory. `kept` says which axes
+    /// the answer keeps.
     ///
     /// # Errors
     /// [`FetchError`]; [`FetchError::is_changed`] when planning again may help.
     pub async fn run(
         &self,
+        principal: &str,
         bucket: &Bucket,
         array: &Arc<ArrayMeta>,
         plan: Arc<ReadPlan>,
         kept: Vec<bool>,
     ) -> Result<Fetched, FetchError> {
-        let reservation = self.budget.reserve(self.memory_bytes(array, &plan)).await?;
+        let reservation = self.budget.reserve(principal, self.memory_bytes(array, &plan)).await?;
         let codec = array.codec.fingerprint();
         let wanted: Vec<(usize, Wanted)> = plan
             .chunks

@@ -10,6 +10,7 @@ use super::error::Problem;
 use super::gateway::Gateway;
 use super::selected::Selected;
 use super::{Body, SliceRequest};
+use crate::auth::Principal;
 use crate::cache::ObjectState;
 use crate::dataset::{DatasetError, Learning, Snapshot};
 use crate::fetch::{FetchError, Fetched};
@@ -75,7 +76,7 @@ impl Bands {
         let Some(piece) = self.pieces.next() else {
             return Some(Ok(Band { parts, reservation: None }));
         };
-        match fetch(&self.gateway, &self.selected, &self.snapshot, &piece.slab).await {
+        match fetch(&self.gateway, &self.asked.principal, &self.selected, &self.snapshot, &piece.slab).await {
             Ok(Fetched { tensor, reservation, .. }) => match tensor.data {
                 ChunkData::Fixed(elements) => {
                     let (size, head) = (self.selected.element_bytes(), head.len() as u64);
@@ -141,6 +142,7 @@ pub(super) fn hold(band: Band) -> Body {
 /// Surveys, locates, plans and runs a part of the selection, and remembers what reading told.
 pub(super) async fn fetch(
     gateway: &Gateway,
+    principal: &Principal,
     selected: &Selected,
     snapshot: &Snapshot,
     slab: &Hyperslab,
@@ -149,7 +151,8 @@ pub(super) async fn fetch(
     let plan = plan(gateway, selected, snapshot, slab, Learning::OnRead).await?;
     let plan = Arc::new(plan.0);
     let moment = gateway.datasets.moment();
-    let run = gateway.fetcher.run(&array.bucket, &array.meta, Arc::clone(&plan), slab.kept().to_vec());
+    let run =
+        gateway.fetcher.run(principal.name(), &array.bucket, &array.meta, Arc::clone(&plan), slab.kept().to_vec());
     let fetched = run.await.inspect_err(|error| {
         if let FetchError::Store(error) = error
             && let StoreError::Changed { key } = &**error

@@ -83,7 +83,9 @@ impl Responder<'_> {
         let body = match kept {
             Some(body) => body,
             None => {
-                let fetched = fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab).await?;
+                let fetched =
+                    fetch(self.gateway, &self.asked.principal, &self.selected, self.snapshot, &self.selected.slab)
+                        .await?;
                 let selected = Arc::clone(&self.selected);
                 let encode = move || {
                     let body = wire::encode(selected.format, &selected.array.name, &fetched.tensor, &selected.dims);
