@@ -2,17 +2,18 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{FutureExt as _, StreamExt as _, TryStreamExt as _};
-use tokio::sync::Semaphore;
 
+use super::reader::{ReaderSettings, Readers};
 use super::{Budget, DecodePool, FetchError, Reservation};
 use crate::cache::{ChunkCache, ChunkKey, Claim, Flight, Flights, JustRead};
 use crate::format::ArrayMeta;
 use crate::metrics::Metrics;
-use crate::model::{ByteRange, ChunkCoord, ChunkData, Version};
+use crate::model::{ChunkCoord, ChunkData, Version};
 use crate::plan::{Extent, ObjectFacts, ReadPlan, coalesce};
 use crate::store::{Bucket, ObjectInfo, StoreError};
 use crate::tensor::{Tensor, assemble};
@@ -20,13 +21,14 @@ use crate::tensor::{Tensor, assemble};
 /// How plans are run.
 #[derive(Debug, Clone, Copy)]
 pub struct FetcherSettings {
-    /// Largest hole, in bytes, that is read through instead of sending a second GET. About latency × bandwidth of
-    /// the store.
-    pub gap_bytes: u64,
+    /// Largest hole, in bytes, that is read through instead of sending a second GET; `None` measures each store.
+    pub gap_bytes: Option<u64>,
     /// Longest joined read, in bytes: longer ones would hold back what is needed first.
     pub read_bytes: u64,
-    /// Reads under way at once, for each store.
+    /// Reads under way at once, for each store, at most; fewer while the store asks for fewer.
     pub store_concurrency: usize,
+    /// Longest time for one read, waiting for its turn and trying again included: a request's own deadline.
+    pub read_time: Duration,
 }
 
 /// What one read brought: each chunk decoded, and the description of the object it belongs to.
@@ -65,7 +67,7 @@ pub struct Fetcher {
     just_read: JustRead<Arc<ReadResult>>,
     pool: DecodePool,
     budget: Budget,
-    stores: Arc<std::sync::Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
+    readers: Readers,
     settings: FetcherSettings,
     metrics: Metrics,
 }
@@ -89,13 +91,14 @@ impl Fetcher {
         settings: FetcherSettings,
         metrics: Metrics,
     ) -> Self {
+        let FetcherSettings { store_concurrency, gap_bytes, .. } = settings;
         Self {
+            readers: Readers::new(ReaderSettings { store_concurrency, gap_bytes }, metrics.clone()),
             cache,
             flights: Flights::default(),
             just_read: JustRead::new(),
             pool,
             budget,
-            stores: Arc::default(),
             settings,
             metrics,
         }
@@ -110,6 +113,11 @@ impl Fetcher {
     /// How plans are run.
     pub fn settings(&self) -> FetcherSettings {
         self.settings
+    }
+
+    /// The largest hole, in bytes, that is read through in a bucket's store now.
+    pub fn gap_bytes(&self, bucket: &Bucket) -> u64 {
+        self.readers.of(bucket).gap_bytes()
     }
 
     /// The cache of decoded chunks.
@@ -235,10 +243,11 @@ impl Fetcher {
         missing: &[(usize, &Wanted)],
     ) -> Vec<(Vec<usize>, BoxFuture<'static, ReadAnswer>)> {
         let mut reads = Vec::new();
+        let gap_bytes = self.gap_bytes(bucket);
         // Chunks are ordered by object.
         for of_object in missing.chunk_by(|a, b| a.1.object == b.1.object) {
             let ranges: Vec<_> = of_object.iter().map(|(_, wanted)| wanted.range.clone()).collect();
-            for read in coalesce(&ranges, self.settings.gap_bytes, self.settings.read_bytes) {
+            for read in coalesce(&ranges, gap_bytes, self.settings.read_bytes) {
                 let served = read.parts.iter().map(|&part| of_object[part].0).collect();
                 let parts: Vec<Wanted> = read.parts.iter().map(|&part| of_object[part].1.clone()).collect();
                 let object = &plan.objects[of_object[0].1.object];
@@ -259,13 +268,6 @@ impl Fetcher {
             }
         }
         reads
-    }
-
-    /// The permits of a bucket's store.
-    fn permits(&self, bucket: &Bucket) -> Arc<Semaphore> {
-        let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let permits = stores.entry(Arc::clone(&bucket.name));
-        Arc::clone(permits.or_insert_with(|| Arc::new(Semaphore::new(self.settings.store_concurrency.max(1)))))
     }
 }
 
@@ -289,6 +291,9 @@ fn chunk_key(bucket: &Bucket, plan: &ReadPlan, extent: &Extent, chunk: &ChunkCoo
 /// that is given up leaves little behind.
 const DECODES_AT_ONCE: usize = 16;
 
+/// Bound of a configured read time: an instant must be able to hold its end.
+const LONGEST_READ: Duration = Duration::from_secs(24 * 3600);
+
 /// One ranged read and the decoding of what it brings.
 struct ReadTask {
     fetcher: Fetcher,
@@ -303,16 +308,12 @@ struct ReadTask {
 impl ReadTask {
     async fn run(self) -> ReadAnswer {
         let moment = self.fetcher.just_read.moment();
-        let permits = self.fetcher.permits(&self.bucket);
-        // The semaphore is never closed.
-        let permit = permits.acquire().await.map_err(|_| FetchError::Busy)?;
         let fetched = match self.read().await {
             Ok(Some(fetched)) => fetched,
             // Only a read that was to learn the version may find nothing: a known version has gone.
             Ok(None) => return Ok(self.keep(moment, ReadResult { chunks: HashMap::new(), info: None })),
             Err(error) => return Err(error),
         };
-        drop(permit);
         let (info, body) = fetched;
         let decoding: Vec<_> = self.parts.iter().map(|part| self.decode(part, &info, &body)).collect();
         let decoded: Vec<ChunkData> = futures::stream::iter(decoding).buffered(DECODES_AT_ONCE).try_collect().await?;
@@ -354,8 +355,9 @@ impl ReadTask {
             };
             return Ok(Some((info, Bytes::new())));
         }
-        let range = ByteRange::Bounded(self.range.clone());
-        match self.bucket.store.get(&self.key, range, self.version.as_ref()).await {
+        let reader = self.fetcher.readers.of(&self.bucket);
+        let deadline = Instant::now() + self.fetcher.settings.read_time.min(LONGEST_READ);
+        match reader.read(&self.key, self.range.clone(), self.version.as_ref(), deadline).await {
             Ok(fetched) => Ok(Some((fetched.info, fetched.bytes))),
             Err(StoreError::NotFound { key }) => {
                 if self.version.is_some() {

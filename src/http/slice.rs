@@ -102,10 +102,11 @@ async fn explain(
     let (plan, index_reads) = bands::plan(gateway, &selected, snapshot, &selected.slab, Learning::Before).await?;
     let meta = &selected.array.meta;
     let cached = gateway.fetcher.cached(&selected.array.bucket, meta, &plan);
-    let settings = gateway.fetcher.settings();
+    let (gap_bytes, read_bytes) =
+        (gateway.fetcher.gap_bytes(&selected.array.bucket), gateway.fetcher.settings().read_bytes);
     let grid: Vec<u64> = meta.shape.iter().zip(meta.chunk_shape()).map(|(n, chunk)| n.div_ceil(*chunk)).collect();
     let total = shape::elements(&grid).unwrap_or(u64::MAX);
-    let mut body = crate::plan::explain(&plan, &cached, settings.gap_bytes, settings.read_bytes, total);
+    let mut body = crate::plan::explain(&plan, &cached, gap_bytes, read_bytes, total);
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
         body.insert("array".into(), selected.array.path.clone().into());
