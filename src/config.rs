@@ -250,10 +250,10 @@ pub struct Limits {
     pub body_bytes: u64,
     /// Longest time for one call to a store.
     pub upstream_timeout: Duration,
-    /// Most reads of one bucket's store at once.
+    /// Most reads of one store at once, whatever bucket they are for.
     pub store_concurrency: usize,
-    /// Largest hole, in bytes, that is read through instead of sending a second GET.
-    pub gap_bytes: u64,
+    /// Largest hole, in bytes, that is read through instead of sending a second GET; `None` measures each store.
+    pub gap_bytes: Option<u64>,
 }
 
 impl Default for Limits {
@@ -268,7 +268,7 @@ impl Default for Limits {
             body_bytes: 5 << 30,
             upstream_timeout: Duration::from_secs(30),
             store_concurrency: 64,
-            gap_bytes: 128 << 10,
+            gap_bytes: None,
         }
     }
 }

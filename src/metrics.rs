@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use prometheus_client::encoding::{EncodeLabelSet, EncodeLabelValue, LabelValueEncoder};
@@ -117,6 +118,14 @@ struct StoreErrorLabels {
     kind: &'static str,
 }
 
+#[derive(Debug, Clone, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct StoreLabels {
+    store: Arc<str>,
+}
+
+/// A gauge of a quantity that is no whole number.
+type RealGauge = Gauge<f64, AtomicU64>;
+
 /// All counters of one gateway. Cheap to clone; clones count together.
 #[derive(Debug, Clone)]
 pub struct Metrics(Arc<Inner>);
@@ -130,6 +139,12 @@ struct Inner {
     store_requests: Family<StoreRequestLabels, Counter>,
     store_bytes: Family<BucketLabels, Counter>,
     store_errors: Family<StoreErrorLabels, Counter>,
+    store_gap_bytes: Family<StoreLabels, Gauge>,
+    store_latency_seconds: Family<StoreLabels, RealGauge>,
+    store_bandwidth_bytes: Family<StoreLabels, RealGauge>,
+    store_hedges: Family<StoreLabels, Counter>,
+    store_retries: Family<StoreLabels, Counter>,
+    store_throttled: Family<StoreLabels, Counter>,
     cache_hits: Counter,
     cache_misses: Counter,
     cache_evictions: Counter,
@@ -155,6 +170,12 @@ impl Metrics {
             store_requests: Family::default(),
             store_bytes: Family::default(),
             store_errors: Family::default(),
+            store_gap_bytes: Family::default(),
+            store_latency_seconds: Family::default(),
+            store_bandwidth_bytes: Family::default(),
+            store_hedges: Family::default(),
+            store_retries: Family::default(),
+            store_throttled: Family::default(),
             cache_hits: Counter::default(),
             cache_misses: Counter::default(),
             cache_evictions: Counter::default(),
@@ -191,6 +212,19 @@ impl Metrics {
             bytes: self.0.store_bytes.get_or_create_owned(&BucketLabels { bucket: bucket.clone() }),
             metrics: self.clone(),
             bucket,
+        }
+    }
+
+    /// What is counted and measured of the ranged reads of one configured store, found once.
+    pub fn read_meter(&self, store: &str) -> ReadMeter {
+        let labels = StoreLabels { store: store.into() };
+        ReadMeter {
+            gap_bytes: self.0.store_gap_bytes.get_or_create_owned(&labels),
+            latency_seconds: self.0.store_latency_seconds.get_or_create_owned(&labels),
+            bandwidth_bytes: self.0.store_bandwidth_bytes.get_or_create_owned(&labels),
+            hedges: self.0.store_hedges.get_or_create_owned(&labels),
+            retries: self.0.store_retries.get_or_create_owned(&labels),
+            throttled: self.0.store_throttled.get_or_create_owned(&labels),
         }
     }
 
@@ -245,12 +279,81 @@ impl Inner {
         registry.register("w4dx_store_requests", "Requests to stores, by bucket", self.store_requests.clone());
         registry.register("w4dx_store_bytes", "Bytes of objects read from stores", self.store_bytes.clone());
         registry.register("w4dx_store_errors", "Failures of stores, by kind", self.store_errors.clone());
+        registry.register(
+            "w4dx_store_gap_bytes",
+            "Largest hole that is read through instead of sending a second request, by store",
+            self.store_gap_bytes.clone(),
+        );
+        registry.register(
+            "w4dx_store_latency_seconds",
+            "Measured time that a read takes beside its bytes, usually; 0 until measured",
+            self.store_latency_seconds.clone(),
+        );
+        registry.register(
+            "w4dx_store_bandwidth_bytes",
+            "Measured bytes a second of all reads together; 0 until measured",
+            self.store_bandwidth_bytes.clone(),
+        );
+        registry.register(
+            "w4dx_store_hedges",
+            "Second reads sent because the first was slow, by store",
+            self.store_hedges.clone(),
+        );
+        registry.register(
+            "w4dx_store_retries",
+            "Reads sent again after a failure, by store",
+            self.store_retries.clone(),
+        );
+        registry.register(
+            "w4dx_store_throttled",
+            "Reads that the store refused or did not answer in time, each of which lowers the limit of reads",
+            self.store_throttled.clone(),
+        );
         registry.register("w4dx_cache_hits", "Chunks found in the cache", self.cache_hits.clone());
         registry.register("w4dx_cache_misses", "Chunks not found in the cache", self.cache_misses.clone());
         registry.register("w4dx_cache_evictions", "Chunks that left the cache", self.cache_evictions.clone());
         registry.register("w4dx_cache_bytes", "Bytes that the cache holds", self.cache_bytes.clone());
         registry.register("w4dx_chunks_decoded", "Chunks decoded", self.chunks_decoded.clone());
         registry.register("w4dx_inflight_bytes", "Bytes that requests under way hold", self.inflight_bytes.clone());
+    }
+}
+
+/// What is counted and measured of the ranged reads of one configured store.
+#[derive(Debug, Clone)]
+pub struct ReadMeter {
+    gap_bytes: Gauge,
+    latency_seconds: RealGauge,
+    bandwidth_bytes: RealGauge,
+    hedges: Counter,
+    retries: Counter,
+    throttled: Counter,
+}
+
+impl ReadMeter {
+    /// Holes of so many bytes are read through now.
+    pub fn gap(&self, bytes: u64) {
+        self.gap_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
+    /// The store was measured.
+    pub fn measured(&self, latency: Duration, bytes_per_second: f64) {
+        self.latency_seconds.set(latency.as_secs_f64());
+        self.bandwidth_bytes.set(bytes_per_second);
+    }
+
+    /// A second read was sent because the first was slow.
+    pub fn hedged(&self) {
+        self.hedges.inc();
+    }
+
+    /// A read was sent again after a failure.
+    pub fn retried(&self) {
+        self.retries.inc();
+    }
+
+    /// The store refused a read, or did not answer it in time.
+    pub fn throttled(&self) {
+        self.throttled.inc();
     }
 }
 

@@ -21,6 +21,16 @@ pub enum Principal {
     Key(String),
 }
 
+impl Principal {
+    /// A name to share things fairly by: the access key, and one empty name for all who have none.
+    pub fn name(&self) -> &str {
+        match self {
+            Self::Anonymous => "",
+            Self::Key(access_key) => access_key,
+        }
+    }
+}
+
 /// What a request wants to do with a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Action {

@@ -202,6 +202,7 @@ mod tests {
     fn bucket(name: &str, anonymous: AnonymousAccess, writable: bool) -> Bucket {
         Bucket {
             name: name.into(),
+            store_name: name.into(),
             store: Arc::new(NoStore),
             freshness: Freshness::For(Duration::ZERO),
             anonymous,

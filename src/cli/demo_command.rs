@@ -54,6 +54,7 @@ pub(super) async fn run(arguments: DemoArguments) -> anyhow::Result<()> {
     let store = MeteredStore::new(Arc::new(LocalStore::open(folder)?), &metrics, "demo");
     let buckets = Buckets::new([Bucket {
         name: "demo".into(),
+        store_name: "demo".into(),
         store: Arc::new(store),
         freshness: Freshness::For(std::time::Duration::ZERO),
         anonymous: AnonymousAccess::Read,

@@ -124,6 +124,7 @@ impl Source {
 fn here(store: Arc<dyn Store>, bucket: &str, key: &str) -> anyhow::Result<Source> {
     let buckets = Buckets::new([Bucket {
         name: bucket.into(),
+        store_name: bucket.into(),
         store,
         freshness: Freshness::Immutable,
         anonymous: AnonymousAccess::Read,

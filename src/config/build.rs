@@ -36,6 +36,7 @@ impl Config {
             let part = Arc::new(Prefixed::new(Arc::clone(store), &bucket.prefix));
             buckets.push(Bucket {
                 name: name.as_str().into(),
+                store_name: bucket.store.as_str().into(),
                 store: Arc::new(MeteredStore::new(part, metrics, name)),
                 freshness: bucket.freshness.unwrap_or_else(|| default_freshness(store.as_ref())),
                 anonymous: bucket.anonymous,
@@ -51,6 +52,7 @@ impl Config {
         // One label for all of them: names come from clients, and must not make the metrics grow.
         let metered = Arc::new(MeteredStore::new(Arc::clone(store), metrics, &format!("default:{name}")));
         Ok(buckets.with_default(DefaultBuckets {
+            store_name: name.as_str().into(),
             store: metered,
             freshness: default_freshness(store.as_ref()),
             anonymous: AnonymousAccess::None,

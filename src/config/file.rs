@@ -7,7 +7,8 @@ use toml::Spanned;
 
 use super::error::nearest;
 use super::tables::{
-    AnonymousName, BucketTable, Bytes, FileTables, KeyTable, LimitsTable, LogName, ServerTable, StoreKind, StoreTable,
+    AnonymousName, BucketTable, Bytes, FileTables, Gap, KeyTable, LimitsTable, LogName, ServerTable, StoreKind,
+    StoreTable,
 };
 use super::{
     Backend, BucketConfig, Config, ConfigError, KeyConfig, Limits, LogFormat, SecretSource, ServerConfig, StoreConfig,
@@ -83,7 +84,11 @@ fn limits(table: &LimitsTable) -> Limits {
         body_bytes: bytes(&table.body_bytes, default.body_bytes),
         upstream_timeout: table.upstream_timeout.as_ref().map_or(default.upstream_timeout, |span| span.0),
         store_concurrency: table.store_concurrency.unwrap_or(default.store_concurrency).max(1),
-        gap_bytes: bytes(&table.gap_bytes, default.gap_bytes),
+        gap_bytes: match table.gap_bytes {
+            Some(Gap::Bytes(bytes)) => Some(bytes),
+            Some(Gap::Auto) => None,
+            None => default.gap_bytes,
+        },
     }
 }
 

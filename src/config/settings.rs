@@ -60,6 +60,7 @@ impl Config {
             fetch: FetcherSettings {
                 store_concurrency: limits.store_concurrency,
                 gap_bytes: limits.gap_bytes,
+                read_time: self.server.request_timeout,
                 ..defaults.fetch
             },
             ..defaults

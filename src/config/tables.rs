@@ -115,7 +115,7 @@ pub(super) struct KeyTable {
 #[serde(deny_unknown_fields)]
 pub(super) struct LimitsTable {
     pub(super) result_bytes: Option<Bytes>,
-    pub(super) gap_bytes: Option<Bytes>,
+    pub(super) gap_bytes: Option<Gap>,
     pub(super) chunks_per_request: Option<u64>,
     pub(super) inflight_bytes: Option<Bytes>,
     pub(super) cache_bytes: Option<Bytes>,
@@ -148,6 +148,38 @@ impl<'de> Deserialize<'de> for Bytes {
             }
         }
         deserializer.deserialize_any(Sizes)
+    }
+}
+
+/// A size that is fixed, or measured: `"auto"`.
+pub(super) enum Gap {
+    Bytes(u64),
+    Auto,
+}
+
+impl<'de> Deserialize<'de> for Gap {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Gaps;
+        impl Visitor<'_> for Gaps {
+            type Value = Gap;
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a size such as `128KiB`, or `auto`")
+            }
+            fn visit_i64<E: serde::de::Error>(self, number: i64) -> Result<Gap, E> {
+                u64::try_from(number).map(Gap::Bytes).map_err(|_| E::custom("a size is not negative"))
+            }
+            fn visit_u64<E: serde::de::Error>(self, number: u64) -> Result<Gap, E> {
+                Ok(Gap::Bytes(number))
+            }
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Gap, E> {
+                if text == "auto" {
+                    return Ok(Gap::Auto);
+                }
+                let neither = |_| E::custom(format!("`{text}` is neither a size such as `128KiB` nor `auto`"));
+                parse_size(text).map(Gap::Bytes).map_err(neither)
+            }
+        }
+        deserializer.deserialize_any(Gaps)
     }
 }
 

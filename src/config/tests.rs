@@ -119,6 +119,8 @@ fn what_contradicts_itself_is_named() {
         ),
         ("[limits]\nresult_bytes = \"many\"\n", "2: `many` is not a size"),
         ("[limits]\nresult_bytes = -1\n", "not negative"),
+        ("[limits]\ngap_bytes = \"none\"\n", "2: `none` is neither a size such as `128KiB` nor `auto`"),
+        ("[limits]\ngap_bytes = -1\n", "not negative"),
         ("[server]\nrequest_timeout = \"soon\"\n", "2: `soon` is not a duration"),
         ("[server]\nlisten = []\n", "empty list"),
         ("[server\n", "w4dx.toml:1:"),
@@ -146,6 +148,20 @@ fn the_environment_overrides_and_gives_secrets() {
     assert_eq!(secret.secret().unwrap().expose(), "s3cret");
     let half = |name: &str| (name == "W4DX_ACCESS_KEY").then(|| "me".to_owned());
     assert!(Config::default().apply_environment(&half).unwrap_err().to_string().contains("W4DX_SECRET_KEY"));
+}
+
+#[test]
+fn the_gap_is_measured_unless_it_is_fixed() {
+    for (text, expected) in [
+        ("", None),
+        ("gap_bytes = \"auto\"", None),
+        ("gap_bytes = \"1MiB\"", Some(1 << 20)),
+        ("gap_bytes = 0", Some(0)),
+    ] {
+        let config = Config::from_str(&format!("[limits]\n{text}\n")).unwrap();
+        assert_eq!(config.limits.gap_bytes, expected, "{text}");
+        assert_eq!(config.gateway_settings().fetch.gap_bytes, expected, "{text}");
+    }
 }
 
 #[tokio::test]
@@ -196,6 +212,8 @@ async fn unlisted_buckets_lie_in_the_default_store_and_apart() {
     assert_eq!(buckets.discover(10).await.unwrap(), ["one", "two"]);
     assert_eq!(buckets.discover(1).await.unwrap(), ["one"]);
     assert!(buckets.get("one").is_none());
+    let store_names = ["one", "two", "listed"].map(|name| buckets.resolve(name).unwrap().store_name);
+    assert_eq!(store_names, ["mem".into(), "mem".into(), "mem".into()], "one store, whatever its buckets are called");
     for name in ["..", "a", "A-B", "one/two", ""] {
         assert!(buckets.resolve(name).is_none(), "{name}");
     }

@@ -2,15 +2,16 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::BoxFuture;
 use futures::stream::{FuturesUnordered, StreamExt as _};
-use tokio::sync::Semaphore;
 
 use super::fill::{fill_answer, variable_answer};
 use super::read_task::{Part, ReadAnswer, ReadResult, ReadTask};
+use super::reader::{ReaderSettings, Readers};
 use super::{Budget, DecodePool, FetchError, Reservation};
 use crate::cache::{ChunkCache, ChunkKey, ChunkSource, Claim, Flight, Flights, JustRead};
 use crate::format::ArrayMeta;
@@ -23,13 +24,14 @@ use crate::tensor::{Tensor, answer_len, direct_range, is_covered};
 /// How plans are run.
 #[derive(Debug, Clone, Copy)]
 pub struct FetcherSettings {
-    /// Largest hole, in bytes, that is read through instead of sending a second GET. About latency × bandwidth of
-    /// the store.
-    pub gap_bytes: u64,
+    /// Largest hole, in bytes, that is read through instead of sending a second GET; `None` measures each store.
+    pub gap_bytes: Option<u64>,
     /// Longest joined read, in bytes: longer ones would hold back what is needed first.
     pub read_bytes: u64,
-    /// Reads under way at once, for each store.
+    /// Reads under way at once, for each store, at most; fewer while the store asks for fewer.
     pub store_concurrency: usize,
+    /// Longest time for one read, waiting for its turn and trying again included: a request's own deadline.
+    pub read_time: Duration,
 }
 
 /// One plan to be run, and the array that it is about.
@@ -109,8 +111,8 @@ pub struct Fetcher {
     pub(super) pool: DecodePool,
     budget: Budget,
     buffers: Buffers,
-    stores: Arc<std::sync::Mutex<HashMap<Arc<str>, Arc<Semaphore>>>>,
-    settings: FetcherSettings,
+    pub(super) readers: Readers,
+    pub(super) settings: FetcherSettings,
     pub(super) metrics: Metrics,
 }
 
@@ -145,14 +147,15 @@ impl Fetcher {
         settings: FetcherSettings,
         metrics: Metrics,
     ) -> Self {
+        let FetcherSettings { store_concurrency, gap_bytes, .. } = settings;
         Self {
+            readers: Readers::new(ReaderSettings { store_concurrency, gap_bytes }, metrics.clone()),
             cache,
             flights: Flights::default(),
             just_read: JustRead::new(),
             pool,
             budget,
             buffers: Buffers::new(),
-            stores: Arc::default(),
             settings,
             metrics,
         }
@@ -168,6 +171,11 @@ impl Fetcher {
     /// How plans are run.
     pub fn settings(&self) -> FetcherSettings {
         self.settings
+    }
+
+    /// The largest hole, in bytes, that is read through in a bucket's store now.
+    pub fn gap_bytes(&self, bucket: &Bucket) -> u64 {
+        self.readers.of(bucket).gap_bytes()
     }
 
     /// The cache of decoded chunks.
@@ -199,12 +207,13 @@ impl Fetcher {
             .collect()
     }
 
-    /// Reads, decodes and assembles a plan. `kept` says which axes the answer keeps.
+    /// Reads, decodes and assembles a plan for `principal`, in whose turn it waits for memory. `kept` says which axes
+    /// the answer keeps.
     ///
     /// # Errors
     /// [`FetchError`]; [`FetchError::is_changed`] when planning again may help.
-    pub async fn run(&self, job: Job, kept: &[bool]) -> Result<Fetched, FetchError> {
-        let reservation = self.reserve(std::slice::from_ref(&job)).await?;
+    pub async fn run(&self, principal: &str, job: Job, kept: &[bool]) -> Result<Fetched, FetchError> {
+        let reservation = self.reserve(principal, std::slice::from_ref(&job)).await?;
         let gathered = self.gather(std::slice::from_ref(&job), OnError::Fail).await.pop();
         let mut gathered = gathered.unwrap_or_else(|| Ok(Gathered::default()))?;
         let learned = std::mem::take(&mut gathered.learned);
@@ -229,17 +238,17 @@ impl Fetcher {
         Ok(Fetched { tensor: Tensor { shape, dtype, data }, learned, reservation })
     }
 
-    /// Waits for the memory that jobs may hold at once: their answers, and their chunks stored and decoded.
+    /// Waits, in the turn of `principal`, for the memory that jobs may hold at once: their answers, and their chunks stored and decoded.
     ///
     /// # Errors
     /// [`FetchError::Busy`].
-    pub async fn reserve(&self, jobs: &[Job]) -> Result<Reservation, FetchError> {
+    pub async fn reserve(&self, principal: &str, jobs: &[Job]) -> Result<Reservation, FetchError> {
         let bytes = jobs.iter().map(|job| {
             let decoded = job.array.chunk_bytes().unwrap_or(VARIABLE_CHUNK_BYTES);
             let chunks = job.plan.chunks.iter().filter(|chunk| chunk.extent.is_some()).count() as u64;
             job.plan.answer_bytes().saturating_add(chunks.saturating_mul(decoded))
         });
-        self.budget.reserve(bytes.fold(0, u64::saturating_add)).await
+        self.budget.reserve(principal, bytes.fold(0, u64::saturating_add)).await
     }
 
     /// Gets the chunks of jobs: each chunk once, however many jobs want it, with reads joined across jobs.
@@ -328,7 +337,7 @@ impl Fetcher {
             let job = &jobs[*job];
             let object = &job.plan.objects[*object];
             let ranges: Vec<_> = of_source.iter().map(|position| of(position).part.range.clone()).collect();
-            for read in coalesce(&ranges, self.settings.gap_bytes, self.settings.read_bytes) {
+            for read in coalesce(&ranges, self.gap_bytes(&job.bucket), self.settings.read_bytes) {
                 let served = read.parts.iter().map(|&part| of_source[part]).collect();
                 let parts = read.parts.iter().map(|&part| of(&of_source[part]).part.clone()).collect();
                 let task = ReadTask {
@@ -345,13 +354,6 @@ impl Fetcher {
             }
         }
         reads
-    }
-
-    /// The permits of a bucket's store.
-    pub(super) fn permits(&self, bucket: &Bucket) -> Arc<Semaphore> {
-        let mut stores = self.stores.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
-        let permits = stores.entry(Arc::clone(&bucket.name));
-        Arc::clone(permits.or_insert_with(|| Arc::new(Semaphore::new(self.settings.store_concurrency.max(1)))))
     }
 }
 

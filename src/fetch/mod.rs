@@ -4,11 +4,22 @@
 //! planned against. Decoding never runs on the runtime's own threads. An error goes to all who wait and is not kept.
 
 mod budget;
+mod clock;
+#[cfg(test)]
+mod emulated_store;
 mod error;
 mod fetcher;
 mod fill;
+#[cfg(test)]
+mod gap_experiment;
+mod hedges;
+mod limit;
+mod pace;
 mod pool;
 mod read_task;
+mod reader;
+#[cfg(test)]
+mod virtual_time;
 
 pub use budget::{Budget, Reservation};
 pub use error::FetchError;

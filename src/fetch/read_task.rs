@@ -3,6 +3,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::stream::{StreamExt as _, TryStreamExt as _};
@@ -12,7 +13,7 @@ use super::fetcher::Had;
 use super::{FetchError, Fetcher};
 use crate::cache::{ChunkKey, ChunkSource};
 use crate::format::ArrayMeta;
-use crate::model::{ByteRange, ChunkCoord, ChunkData, Version};
+use crate::model::{ChunkCoord, ChunkData, Version};
 use crate::store::{Bucket, ObjectInfo, StoreError};
 
 /// What one read brought: each chunk decoded, and the description of the object it belongs to (`None`: there is none).
@@ -55,22 +56,21 @@ pub(super) struct ReadTask {
     pub(super) parts: Vec<Part>,
 }
 
+/// Bound of a configured read time: an instant must be able to hold its end.
+const LONGEST_READ: Duration = Duration::from_secs(24 * 3600);
+
 /// Stored bytes that one task of the pool decodes at least: less is not worth handing over.
 const TASK_BYTES: u64 = 64 << 10;
 
 impl ReadTask {
     pub(super) async fn run(self) -> ReadAnswer {
         let moment = self.fetcher.just_read.moment();
-        let permits = self.fetcher.permits(&self.bucket);
-        // The semaphore is never closed.
-        let permit = permits.acquire().await.map_err(|_| FetchError::Busy)?;
         let fetched = match self.read().await {
             Ok(Some(fetched)) => fetched,
             // Only a read that was to learn the version may find nothing: a known version has gone.
             Ok(None) => return Ok(self.keep(moment, ReadResult { chunks: HashMap::new(), info: None })),
             Err(error) => return Err(error),
         };
-        drop(permit);
         let (info, body) = fetched;
         let stored: Vec<Bytes> =
             self.parts.iter().map(|part| self.stored(part, &info, &body)).collect::<Result<_, _>>()?;
@@ -135,8 +135,9 @@ impl ReadTask {
             };
             return Ok(Some((info, Bytes::new())));
         }
-        let range = ByteRange::Bounded(self.range.clone());
-        match self.bucket.store.get(&self.key, range, version).await {
+        let reader = self.fetcher.readers.of(&self.bucket);
+        let deadline = Instant::now() + self.fetcher.settings.read_time.min(LONGEST_READ);
+        match reader.read(&self.key, self.range.clone(), version, deadline).await {
             Ok(fetched) => Ok(Some((fetched.info, fetched.bytes))),
             Err(StoreError::NotFound { key }) => {
                 if version.is_some() {

@@ -11,6 +11,7 @@ use super::error::Problem;
 use super::gateway::Gateway;
 use super::selected::Selected;
 use super::{Body, SliceRequest};
+use crate::auth::Principal;
 use crate::cache::ObjectState;
 use crate::dataset::{DatasetError, Learning, Snapshot, Whereabouts};
 use crate::fetch::{FetchError, Fetched, Job, Reservation};
@@ -165,7 +166,7 @@ impl Fill for SliceBands {
             band.parts.push(head);
         }
         let Some(piece) = piece else { return Ok(band) };
-        let fetched = fetch(&self.gateway, selected, &self.snapshot, &piece.slab, found).await?;
+        let fetched = fetch(&self.gateway, &self.asked.principal, selected, &self.snapshot, &piece.slab, found).await?;
         let Fetched { tensor, reservation, .. } = fetched;
         let ChunkData::Fixed(elements) = tensor.data else {
             return Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed"));
@@ -211,6 +212,7 @@ fn frames(band: Band) -> impl Iterator<Item = Frame> + Send {
 /// chunks are, if that is known.
 pub(super) async fn fetch(
     gateway: &Gateway,
+    principal: &Principal,
     selected: &Selected,
     snapshot: &Snapshot,
     slab: &Hyperslab,
@@ -222,7 +224,7 @@ pub(super) async fn fetch(
     let job = Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan.0), scan };
     let plan = Arc::clone(&job.plan);
     let moment = gateway.datasets.moment();
-    let run = gateway.fetcher.run(job, slab.kept());
+    let run = gateway.fetcher.run(principal.name(), job, slab.kept());
     let fetched = run.await.inspect_err(|error| forget_changed(gateway, &array.bucket, error))?;
     learn(gateway, &array.bucket, &plan, &fetched.learned, moment, snapshot)?;
     Ok(fetched)

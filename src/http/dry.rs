@@ -57,7 +57,7 @@ pub(super) async fn plan_of(gateway: &Gateway, snapshot: &Snapshot, parts: &[Par
             plan: &job.plan,
             cached,
             codec: job.array.codec.fingerprint(),
-            gap_bytes: settings.gap_bytes,
+            gap_bytes: gateway.fetcher.gap_bytes(&job.bucket),
         })
         .collect();
     let mut arrays: Vec<&Array> = Vec::new();
@@ -106,7 +106,7 @@ pub(super) async fn prefetch(
             taken += 1;
         }
         let (window, after) = rest.split_at(taken);
-        told.add(gateway, snapshot, window).await?;
+        told.add(gateway, asked, snapshot, window).await?;
         rest = after;
     }
     let body = serde_json::json!({
@@ -127,7 +127,13 @@ struct Prefetched {
 }
 
 impl Prefetched {
-    async fn add(&mut self, gateway: &Gateway, snapshot: &Snapshot, parts: &[Part<'_>]) -> Result<(), Problem> {
+    async fn add(
+        &mut self,
+        gateway: &Gateway,
+        asked: &SliceRequest,
+        snapshot: &Snapshot,
+        parts: &[Part<'_>],
+    ) -> Result<(), Problem> {
         let jobs: Vec<Job> =
             plans(gateway, snapshot, parts, Learning::OnRead).await?.into_iter().map(|p| p.0).collect();
         for job in &jobs {
@@ -140,7 +146,7 @@ impl Prefetched {
             self.fetched += job.plan.chunks.len() as u64 - absent - hits;
         }
         // Held to the end: what is being read counts as memory in flight.
-        let _reservation = gateway.fetcher.reserve(&jobs).await?;
+        let _reservation = gateway.fetcher.reserve(asked.principal.name(), &jobs).await?;
         let moment = gateway.datasets.moment();
         let gathered = gateway.fetcher.gather(&jobs, OnError::Fail).await;
         for (job, gathered) in jobs.iter().zip(gathered) {

@@ -48,7 +48,12 @@ impl Default for GatewaySettings {
             inflight_bytes: 1 << 30,
             patience: Duration::from_secs(20),
             decode_threads: std::thread::available_parallelism().map_or(2, std::num::NonZero::get),
-            fetch: FetcherSettings { gap_bytes: 128 << 10, read_bytes: 16 << 20, store_concurrency: 64 },
+            fetch: FetcherSettings {
+                gap_bytes: None,
+                read_bytes: 16 << 20,
+                store_concurrency: 64,
+                read_time: Duration::from_secs(120),
+            },
         }
     }
 }

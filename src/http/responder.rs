@@ -92,7 +92,15 @@ impl Responder<'_> {
             None => {
                 let fetched = {
                     let found = self.versioned.found.take();
-                    fetch(self.gateway, &self.selected, self.snapshot, &self.selected.slab, found).await?
+                    fetch(
+                        self.gateway,
+                        &self.asked.principal,
+                        &self.selected,
+                        self.snapshot,
+                        &self.selected.slab,
+                        found,
+                    )
+                    .await?
                 };
                 let selected = Arc::clone(&self.selected);
                 let encode = move || {

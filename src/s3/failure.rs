@@ -169,7 +169,7 @@ impl From<StoreError> for Failure {
     fn from(error: StoreError) -> Self {
         let message: Cow<'static, str> = match &error {
             StoreError::Denied { .. } => "the store refused the gateway's own credential".into(),
-            StoreError::Failed { .. } => "the store failed".into(),
+            StoreError::Interrupted { .. } | StoreError::Failed { .. } => "the store failed".into(),
             StoreError::Truncated { key, .. } => format!("the store ended the body of `{key}` early").into(),
             StoreError::NotFound { .. }
             | StoreError::Changed { .. }
@@ -194,13 +194,14 @@ impl From<StoreError> for Failure {
                 header::CONTENT_RANGE,
                 HeaderValue::from_str(&format!("bytes */{size}")).unwrap_or(HeaderValue::from_static("bytes */0")),
             ),
-            StoreError::Throttled => failure.with_header(header::RETRY_AFTER, HeaderValue::from_static("1")),
             StoreError::NotFound { .. }
             | StoreError::Denied { .. }
             | StoreError::Changed { .. }
             | StoreError::PreconditionFailed { .. }
             | StoreError::Truncated { .. }
             | StoreError::Timeout { .. }
+            | StoreError::Throttled
+            | StoreError::Interrupted { .. }
             | StoreError::Failed { .. }
             | StoreError::InvalidKey { .. }
             | StoreError::BadDigest { .. }
@@ -328,6 +329,25 @@ mod tests {
             let text = text(answer).await;
             assert!(!text.contains("AKIA") && !text.contains("10.0.0.7"), "{text}");
         }
+    }
+
+    #[test]
+    fn who_is_to_slow_down_is_told_once_for_how_long() {
+        let refused = Failure::from(StoreError::Throttled);
+        let again = [HeaderValue::from_static("1")];
+        let told = |answer: &Response<s3s::Body>| {
+            answer.headers().get_all(header::RETRY_AFTER).iter().cloned().collect::<Vec<_>>()
+        };
+        for as_json in [false, true] {
+            let answer = refused.clone().into_answer(&caller(as_json));
+            assert_eq!((answer.status().as_u16(), &told(&answer)[..]), (503, &again[..]));
+        }
+        // The same by the way of s3s, which renders it in between.
+        let error = S3Error::from(refused);
+        let headers = error.headers().cloned().unwrap_or_default();
+        let body = b"<Error><Code>SlowDown</Code></Error>";
+        let answer = Failure::from_answer(StatusCode::SERVICE_UNAVAILABLE, &headers, body).into_answer(&caller(false));
+        assert_eq!(told(&answer), again);
     }
 
     #[test]

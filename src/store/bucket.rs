@@ -30,6 +30,9 @@ pub enum AnonymousAccess {
 pub struct Bucket {
     /// The name that clients use.
     pub name: Arc<str>,
+    /// The name of the configured store that it lies in. Buckets of one store share its limits and what was measured
+    /// of it. Never from a request: names of stores are kept.
+    pub store_name: Arc<str>,
     /// Its objects, with the bucket's prefix already applied, and counted in the metrics.
     pub store: Arc<dyn Store>,
     /// How long versions are trusted.
@@ -45,6 +48,8 @@ pub struct Bucket {
 /// The store that holds every bucket which is not listed, each beneath a prefix with its name.
 #[derive(Debug, Clone)]
 pub struct DefaultBuckets {
+    /// The name of the configured store, one for all of its buckets.
+    pub store_name: Arc<str>,
     /// The store, counted in the metrics.
     pub store: Arc<dyn Store>,
     /// How long versions are trusted in each of them.
@@ -88,6 +93,7 @@ impl Buckets {
         let default = self.default.as_ref().filter(|default| (default.is_name)(name))?;
         Some(Bucket {
             name: name.into(),
+            store_name: Arc::clone(&default.store_name),
             store: Arc::new(Prefixed::new(Arc::clone(&default.store), name)),
             freshness: default.freshness,
             anonymous: default.anonymous,

@@ -61,6 +61,16 @@ pub enum StoreError {
     /// The store asks for fewer requests.
     #[error("the store is overloaded")]
     Throttled,
+    /// The connection broke, or the store stumbled (500, 502): the same call may succeed when it is made again.
+    #[error("the connection to the store broke, or the store stumbled: {operation} `{key}`")]
+    Interrupted {
+        /// What was tried.
+        operation: &'static str,
+        /// The key within the bucket.
+        key: String,
+        /// The store's words; for the log, not for clients.
+        reason: String,
+    },
     /// Any other failure of the store.
     #[error("the store failed to {operation} `{key}`: {reason}")]
     Failed {
@@ -112,12 +122,36 @@ impl StoreError {
             | Self::PreconditionFailed { key }
             | Self::Truncated { key, .. }
             | Self::Timeout { key }
+            | Self::Interrupted { key, .. }
             | Self::Failed { key, .. }
             | Self::InvalidKey { key, .. }
             | Self::BadDigest { key, .. } => *key = name.to_owned(),
             Self::Throttled | Self::RequestBody { .. } | Self::Unsupported { .. } => {}
         }
         self
+    }
+
+    /// Whether the same read may succeed when it is sent again: nothing was learned of the object, only of the way to
+    /// it. What is absent, denied, changed or wrongly asked stays so.
+    pub fn is_transient(&self) -> bool {
+        match self {
+            Self::Truncated { .. } | Self::Timeout { .. } | Self::Throttled | Self::Interrupted { .. } => true,
+            Self::NotFound { .. }
+            | Self::Denied { .. }
+            | Self::Changed { .. }
+            | Self::RangeNotSatisfiable { .. }
+            | Self::PreconditionFailed { .. }
+            | Self::Failed { .. }
+            | Self::InvalidKey { .. }
+            | Self::BadDigest { .. }
+            | Self::RequestBody { .. }
+            | Self::Unsupported { .. } => false,
+        }
+    }
+
+    /// Whether the store asks for fewer requests, in words or by not answering in time.
+    pub fn is_overload(&self) -> bool {
+        matches!(self, Self::Throttled | Self::Timeout { .. })
     }
 
     /// A name for metrics when the store itself is at fault; `None` for what a client asked wrongly or what is absent.
@@ -128,6 +162,7 @@ impl StoreError {
             Self::Truncated { .. } => Some("truncated"),
             Self::Timeout { .. } => Some("timeout"),
             Self::Throttled => Some("throttled"),
+            Self::Interrupted { .. } => Some("interrupted"),
             Self::Failed { .. } => Some("failed"),
             Self::NotFound { .. }
             | Self::RangeNotSatisfiable { .. }
@@ -148,7 +183,7 @@ impl Fault for StoreError {
             Self::Changed { .. } => ErrorKind::ArrayChanged,
             Self::RangeNotSatisfiable { .. } => ErrorKind::InvalidRange,
             Self::PreconditionFailed { .. } => ErrorKind::PreconditionFailed,
-            Self::Truncated { .. } | Self::Failed { .. } => ErrorKind::UpstreamError,
+            Self::Truncated { .. } | Self::Interrupted { .. } | Self::Failed { .. } => ErrorKind::UpstreamError,
             Self::Timeout { .. } => ErrorKind::UpstreamTimeout,
             Self::Throttled => ErrorKind::SlowDown,
             Self::InvalidKey { .. } => ErrorKind::InvalidKey,

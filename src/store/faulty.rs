@@ -17,6 +17,8 @@ pub enum Fault {
     TruncateAfter(u64),
     /// The store answers this status: 403 denied, 404 absent, 412 changed, 503 throttled, others failed.
     Status(u16),
+    /// The connection breaks before an answer.
+    Reset,
     /// No answer ever comes.
     Hang,
     /// The answer comes so much later.
@@ -37,6 +39,8 @@ pub struct Call {
     pub key: String,
     /// The range of a `get`.
     pub range: Option<ByteRange>,
+    /// The version that a `get` asks for.
+    pub if_match: Option<Version>,
 }
 
 #[derive(Debug)]
@@ -67,6 +71,11 @@ impl FaultyStore {
     /// Every call on a key that contains `key_part` meets this fault.
     pub fn always(&self, key_part: &str, fault: Fault) {
         self.add(key_part, None, 0, usize::MAX, fault);
+    }
+
+    /// The next `times` calls on a key that contains `key_part` meet this fault.
+    pub fn next(&self, key_part: &str, times: usize, fault: Fault) {
+        self.add(key_part, None, 0, times, fault);
     }
 
     /// Only the `nth` call (from 0) from now on, on a key that contains `key_part`, meets this fault.
@@ -104,12 +113,18 @@ impl FaultyStore {
         &self,
         operation: &'static str,
         key: &str,
-        range: Option<ByteRange>,
+        asked: Option<(ByteRange, Option<&Version>)>,
     ) -> Result<Option<Fault>, StoreError> {
-        lock(&self.calls).push(Call { operation, key: key.into(), range });
+        let (range, if_match) = asked.map_or((None, None), |(range, if_match)| (Some(range), if_match.cloned()));
+        lock(&self.calls).push(Call { operation, key: key.into(), range, if_match });
         let fault = lock(&self.rules).iter_mut().find_map(|rule| rule.meets(operation, key));
         match fault {
             Some(Fault::Status(status)) => Err(status_error(status, operation, key)),
+            Some(Fault::Reset) => Err(StoreError::Interrupted {
+                operation,
+                key: key.to_owned(),
+                reason: "connection reset (a test double says so)".into(),
+            }),
             Some(Fault::Hang) => std::future::pending().await,
             Some(Fault::Latency(time)) => {
                 tokio::time::sleep(time).await;
@@ -171,7 +186,7 @@ impl Store for FaultyStore {
     }
 
     async fn get(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
-        let fault = self.arrive("get", key, Some(range.clone())).await?;
+        let fault = self.arrive("get", key, Some((range.clone(), if_match))).await?;
         if fault == Some(Fault::Changed) && if_match.is_some() {
             return Err(StoreError::Changed { key: key.into() });
         }
@@ -186,7 +201,8 @@ impl Store for FaultyStore {
             }
             Some(Fault::Changed) => Ok(Fetched { info: changed(fetched.info), ..fetched }),
             // The body ends before the fault; the others were met on arrival.
-            Some(Fault::TruncateAfter(_) | Fault::Status(_) | Fault::Hang | Fault::Latency(_)) | None => Ok(fetched),
+            Some(Fault::TruncateAfter(_) | Fault::Status(_) | Fault::Reset | Fault::Hang | Fault::Latency(_))
+            | None => Ok(fetched),
         }
     }
 
@@ -196,7 +212,7 @@ impl Store for FaultyStore {
         range: ByteRange,
         if_match: Option<&Version>,
     ) -> Result<ObjectStream, StoreError> {
-        let fault = self.arrive("get", key, Some(range.clone())).await?;
+        let fault = self.arrive("get", key, Some((range.clone(), if_match))).await?;
         if fault == Some(Fault::Changed) && if_match.is_some() {
             return Err(StoreError::Changed { key: key.into() });
         }
@@ -218,7 +234,8 @@ impl Store for FaultyStore {
                 Ok(ObjectStream { body: body.boxed(), ..stream })
             }
             Some(Fault::Changed) => Ok(ObjectStream { info: changed(stream.info), ..stream }),
-            Some(Fault::TruncateAfter(_) | Fault::Status(_) | Fault::Hang | Fault::Latency(_)) | None => Ok(stream),
+            Some(Fault::TruncateAfter(_) | Fault::Status(_) | Fault::Reset | Fault::Hang | Fault::Latency(_))
+            | None => Ok(stream),
         }
     }
 

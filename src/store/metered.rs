@@ -53,6 +53,13 @@ impl Store for MeteredStore {
         Ok(fetched)
     }
 
+    async fn get_once(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
+        self.meter.requested(StoreOperation::Get);
+        let fetched = self.noted(self.inner.get_once(key, range, if_match).await)?;
+        self.meter.read(fetched.bytes.len() as u64);
+        Ok(fetched)
+    }
+
     async fn stream(
         &self,
         key: &str,

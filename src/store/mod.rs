@@ -119,6 +119,13 @@ pub trait Store: Send + Sync + std::fmt::Debug + 'static {
     /// [`StoreError::Truncated`] when the body ends before its announced length.
     async fn get(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError>;
 
+    /// [`Store::get`], sent once: for a caller that tries again itself and must hear of each failure, because it
+    /// slows down after some and has a deadline for all. A store that never retries needs no other than this default;
+    /// a store around another passes it on.
+    async fn get_once(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
+        self.get(key, range, if_match).await
+    }
+
     /// Opens a part of an object as a stream. Errors as [`Store::get`].
     async fn stream(&self, key: &str, range: ByteRange, if_match: Option<&Version>)
     -> Result<ObjectStream, StoreError>;

@@ -46,6 +46,8 @@ enum NativeRanges {
 #[derive(Clone)]
 pub struct ObjectStoreBackend {
     store: Arc<dyn ObjectStore>,
+    /// The same place through a client that never retries, which the crate decides for a client, not for a call.
+    once: Arc<dyn ObjectStore>,
     pages: Option<Arc<dyn PaginatedListStore>>,
     ranges: NativeRanges,
     timeout: Duration,
@@ -61,13 +63,13 @@ impl fmt::Debug for ObjectStoreBackend {
 impl ObjectStoreBackend {
     /// A store that answers from memory: listing it costs as much as all of its keys.
     pub fn in_memory(store: Arc<dyn ObjectStore>) -> Self {
-        Self { store, pages: None, ranges: NativeRanges::None, timeout: Duration::MAX }
+        Self { once: Arc::clone(&store), store, pages: None, ranges: NativeRanges::None, timeout: Duration::MAX }
     }
 
     /// A store that lists keys page by page, in ascending order.
-    fn remote<S: ObjectStore + PaginatedListStore>(store: S, ranges: NativeRanges, timeout: Duration) -> Self {
+    fn remote<S: ObjectStore + PaginatedListStore>(store: S, once: S, ranges: NativeRanges, timeout: Duration) -> Self {
         let store = Arc::new(store);
-        Self { pages: Some(store.clone()), store, ranges, timeout }
+        Self { pages: Some(store.clone()), store, once: Arc::new(once), ranges, timeout }
     }
 
     async fn within<T>(
@@ -222,6 +224,10 @@ impl Store for ObjectStoreBackend {
             Ok(Fetched { info: stream.info, start: stream.start, bytes })
         };
         self.within(key, call).await
+    }
+
+    async fn get_once(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
+        Self { store: Arc::clone(&self.once), ..self.clone() }.get(key, range, if_match).await
     }
 
     async fn stream(

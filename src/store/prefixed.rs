@@ -51,6 +51,10 @@ impl Store for Prefixed {
         self.inner.get(&self.readable(key)?, range, if_match).await.map_err(|error| error.about(key))
     }
 
+    async fn get_once(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
+        self.inner.get_once(&self.readable(key)?, range, if_match).await.map_err(|error| error.about(key))
+    }
+
     async fn stream(
         &self,
         key: &str,

@@ -12,6 +12,7 @@ mod upload;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
+use aws_config::retry::RetryConfig;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use bytes::{Bytes, BytesMut};
@@ -43,6 +44,15 @@ pub struct S3Store {
     read_timeout: Duration,
     bucket_seen: Mutex<Option<Instant>>,
     order: KeyOrder,
+}
+
+/// Who sends a failed read again. Never both: three attempts of three attempts would be nine.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Tries {
+    /// The SDK, as often as the settings say.
+    OfSdk,
+    /// The caller; this is one attempt.
+    Once,
 }
 
 impl S3Store {
@@ -111,6 +121,7 @@ impl S3Store {
         key: &str,
         range: &ByteRange,
         if_match: Option<&Version>,
+        tries: Tries,
     ) -> Result<Option<(answer::Announced, GetObjectOutput)>, StoreError> {
         let Some(header) = range_header(range) else { return Ok(None) };
         let request = self
@@ -120,7 +131,14 @@ impl S3Store {
             .key(key)
             .set_range(header)
             .set_if_match(if_match.map(|version| format!("\"{version}\"")));
-        match request.send().await {
+        let sent = match tries {
+            Tries::OfSdk => request.send().await,
+            Tries::Once => {
+                let once = aws_sdk_s3::config::Builder::new().retry_config(RetryConfig::disabled());
+                request.customize().config_override(once).send().await
+            }
+        };
+        match sent {
             Ok(output) => {
                 self.note_bucket();
                 let announced = answer::announced(key, range, &output)?;
@@ -139,6 +157,24 @@ impl S3Store {
                 other => Err(other),
             },
         }
+    }
+
+    async fn get_with(
+        &self,
+        key: &str,
+        range: ByteRange,
+        if_match: Option<&Version>,
+        tries: Tries,
+    ) -> Result<Fetched, StoreError> {
+        let call = async {
+            let Some((announced, output)) = self.open(key, &range, if_match, tries).await? else {
+                let (info, start) = self.empty(key, &range, if_match).await?;
+                return Ok(Fetched { info, start, bytes: Bytes::new() });
+            };
+            let bytes = read_body(key, announced.len, output).await?;
+            Ok(Fetched { info: announced.info, start: announced.start, bytes })
+        };
+        self.within(key, call).await
     }
 
     /// An empty part of an object: nothing to ask for but the object's description.
@@ -168,15 +204,11 @@ impl Store for S3Store {
     }
 
     async fn get(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
-        let call = async {
-            let Some((announced, output)) = self.open(key, &range, if_match).await? else {
-                let (info, start) = self.empty(key, &range, if_match).await?;
-                return Ok(Fetched { info, start, bytes: Bytes::new() });
-            };
-            let bytes = read_body(key, announced.len, output).await?;
-            Ok(Fetched { info: announced.info, start: announced.start, bytes })
-        };
-        self.within(key, call).await
+        self.get_with(key, range, if_match, Tries::OfSdk).await
+    }
+
+    async fn get_once(&self, key: &str, range: ByteRange, if_match: Option<&Version>) -> Result<Fetched, StoreError> {
+        self.get_with(key, range, if_match, Tries::Once).await
     }
 
     async fn stream(
@@ -185,7 +217,7 @@ impl Store for S3Store {
         range: ByteRange,
         if_match: Option<&Version>,
     ) -> Result<ObjectStream, StoreError> {
-        let opened = self.within(key, self.open(key, &range, if_match)).await?;
+        let opened = self.within(key, self.open(key, &range, if_match, Tries::OfSdk)).await?;
         let Some((announced, output)) = opened else {
             let (info, start) = self.within(key, self.empty(key, &range, if_match)).await?;
             return Ok(ObjectStream { info, start, len: 0, body: stream::empty().boxed() });

@@ -205,6 +205,7 @@ pub(crate) async fn serve() -> Served {
     fixed.add("k", "fixed", &[]);
     let bucket = |name: &str, store: &Arc<Memory>, anonymous, writable| Bucket {
         name: name.into(),
+        store_name: name.into(),
         store: Arc::clone(store) as Arc<dyn Store>,
         freshness: Freshness::For(Duration::ZERO),
         anonymous,

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use futures::StreamExt as _;
-use http::{HeaderMap, HeaderName, Method, Response};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Response};
 use http_body_util::BodyExt as _;
 use wicker4dx::auth::{Policy, Principal};
 use wicker4dx::http::{Body, Gateway, GatewaySettings, SliceRequest, slice};
@@ -20,17 +20,21 @@ struct Served {
 }
 
 fn serve(freshness: Freshness) -> Served {
+    serve_with(freshness, &GatewaySettings::default())
+}
+
+fn serve_with(freshness: Freshness, settings: &GatewaySettings) -> Served {
     let store = Arc::new(FaultyStore::new(memory_store()));
     let bucket = Bucket {
         name: "b".into(),
+        store_name: "b".into(),
         store: Arc::clone(&store) as Arc<dyn Store>,
         freshness,
         anonymous: AnonymousAccess::Read,
         writable: true,
         in_key_form: true,
     };
-    let settings = GatewaySettings::default();
-    let gateway = Gateway::new(Buckets::new([bucket]), Policy::new(vec![]), Metrics::new(), &settings).unwrap();
+    let gateway = Gateway::new(Buckets::new([bucket]), Policy::new(vec![]), Metrics::new(), settings).unwrap();
     Served { gateway, store }
 }
 
@@ -169,6 +173,34 @@ async fn a_truncated_chunk_and_a_refused_one_are_errors_and_not_fill() {
     assert!(status == 502 && text.contains("<Code>UpstreamDenied</Code>"), "{status} {text}");
     served.store.heal();
     assert_eq!(served.raw("a", "3").await, (200, vec![12, 12, 13, 13]), "an error is not kept");
+}
+
+#[tokio::test]
+async fn a_store_that_passes_a_read_by_is_asked_again_and_its_client_in_the_end() {
+    let served = serve(Freshness::For(Duration::from_secs(60)));
+    served.put_array("a", 10).await;
+    served.store.next("a/c/0/0", 1, Fault::Status(503));
+    served.store.next("a/c/0/1", 2, Fault::Reset);
+    assert_eq!(served.raw("a", "0").await, (200, vec![10, 10, 11, 11]));
+    served.store.always("a/c/1/0", Fault::Status(503));
+    let answer = served.ask("a", &[("slice", "2"), ("format", "raw")], &[]).await;
+    assert_eq!((answer.status().as_u16(), &answer.headers()["retry-after"]), (503, &HeaderValue::from_static("1")));
+    let text = served.gateway.metrics.encode();
+    assert!(text.contains("w4dx_store_throttled_total{store=\"b\"} 5"), "{text}");
+}
+
+#[tokio::test]
+async fn a_spent_budget_of_memory_is_answered_with_when_to_come_back() {
+    let patience = Duration::from_millis(20);
+    let settings = GatewaySettings { inflight_bytes: 1, patience, ..GatewaySettings::default() };
+    let served = serve_with(Freshness::For(Duration::from_secs(60)), &settings);
+    served.put_array("a", 10).await;
+    served.store.operation("get", "a/c/", 0, Fault::Latency(Duration::from_millis(300)));
+    let (top, bottom) = ([("slice", "0"), ("format", "raw")], [("slice", "2"), ("format", "raw")]);
+    let (one, other) = futures::join!(served.ask("a", &top, &[]), served.ask("a", &bottom, &[]));
+    let (answered, refused) = if one.status() == 200 { (one, other) } else { (other, one) };
+    assert_eq!((answered.status().as_u16(), refused.status().as_u16()), (200, 503));
+    assert_eq!(refused.headers().get_all("retry-after").iter().collect::<Vec<_>>(), ["1"]);
 }
 
 #[tokio::test]

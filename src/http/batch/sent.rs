@@ -82,7 +82,7 @@ impl BatchBands {
             return Err(problem.clone());
         }
         let jobs: Vec<Job> = planned.iter().flatten().cloned().collect();
-        let reservation = self.gateway.fetcher.reserve(&jobs).await?;
+        let reservation = self.gateway.fetcher.reserve(self.asked.principal.name(), &jobs).await?;
         let moment = self.gateway.datasets.moment();
         let on_error = if skip { OnError::Skip } else { OnError::Fail };
         let mut gathered = self.gateway.fetcher.gather(&jobs, on_error).await.into_iter();

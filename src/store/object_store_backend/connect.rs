@@ -60,8 +60,10 @@ pub fn gcs_store(settings: &GcsSettings) -> Result<ObjectStoreBackend, StoreErro
     if let Some(file) = &settings.service_account {
         builder = builder.with_service_account_path(file.to_string_lossy());
     }
-    let store = builder.build().map_err(|error| backend_error("open", &settings.bucket, error))?;
-    Ok(ObjectStoreBackend::remote(store, NativeRanges::All, settings.timeout))
+    let wrong = |error| backend_error("open", &settings.bucket, error);
+    let once = builder.clone().with_retry(no_retries(settings.timeout)).build().map_err(wrong)?;
+    let store = builder.build().map_err(wrong)?;
+    Ok(ObjectStoreBackend::remote(store, once, NativeRanges::All, settings.timeout))
 }
 
 /// An Azure container. Makes no request.
@@ -81,8 +83,10 @@ pub fn azure_store(settings: &AzureSettings) -> Result<ObjectStoreBackend, Store
     if let Some(endpoint) = &settings.endpoint {
         builder = builder.with_endpoint(endpoint.clone()).with_allow_http(endpoint.starts_with("http://"));
     }
-    let store = builder.build().map_err(|error| backend_error("open", &settings.container, error))?;
-    Ok(ObjectStoreBackend::remote(store, NativeRanges::NoSuffix, settings.timeout))
+    let wrong = |error| backend_error("open", &settings.container, error);
+    let once = builder.clone().with_retry(no_retries(settings.timeout)).build().map_err(wrong)?;
+    let store = builder.build().map_err(wrong)?;
+    Ok(ObjectStoreBackend::remote(store, once, NativeRanges::NoSuffix, settings.timeout))
 }
 
 fn client_options(timeout: Duration, endpoint: Option<&str>) -> ClientOptions {
@@ -91,6 +95,11 @@ fn client_options(timeout: Duration, endpoint: Option<&str>) -> ClientOptions {
         .with_connect_timeout(timeout.min(Duration::from_secs(5)))
         // Only where the configuration itself names a plain endpoint, such as an emulator on loopback.
         .with_allow_http(endpoint.is_some_and(|endpoint| endpoint.starts_with("http://")))
+}
+
+/// For `get_once`: its caller tries again itself.
+fn no_retries(timeout: Duration) -> RetryConfig {
+    RetryConfig { max_retries: 0, ..retries(timeout) }
 }
 
 fn retries(timeout: Duration) -> RetryConfig {

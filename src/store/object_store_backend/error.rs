@@ -3,6 +3,7 @@
 use std::error::Error as _;
 
 use object_store::Error;
+use object_store::client::{HttpError, HttpErrorKind};
 
 use super::super::StoreError;
 
@@ -10,6 +11,7 @@ use super::super::StoreError;
 pub(super) fn backend_error(operation: &'static str, key: &str, error: Error) -> StoreError {
     let reason = chain(&error);
     let key = key.to_owned();
+    let broken = broken_connection(&error);
     match error {
         // An absent bucket must not read as an absent object.
         Error::NotFound { .. } if reason.contains("NoSuchBucket") || reason.contains("ContainerNotFound") => {
@@ -23,6 +25,8 @@ pub(super) fn backend_error(operation: &'static str, key: &str, error: Error) ->
             Some(429 | 503) => StoreError::Throttled,
             Some(408 | 504) => StoreError::Timeout { key },
             _ if reason.contains("timed out") || reason.contains("timeout") => StoreError::Timeout { key },
+            Some(500 | 502) => StoreError::Interrupted { operation, key, reason },
+            _ if broken => StoreError::Interrupted { operation, key, reason },
             _ => StoreError::Failed { operation, key, reason },
         },
     }
@@ -49,6 +53,19 @@ pub(super) fn is_unsatisfiable(error: &Error) -> bool {
 fn status_in(text: &str) -> Option<u16> {
     let (_, rest) = text.split_once("status code: ")?;
     rest.get(..3)?.parse().ok()
+}
+
+/// Whether the connection was refused or broke.
+fn broken_connection(error: &Error) -> bool {
+    let mut source = error.source();
+    while let Some(cause) = source {
+        if let Some(error) = cause.downcast_ref::<HttpError>() {
+            let kind = error.kind();
+            return matches!(kind, HttpErrorKind::Connect | HttpErrorKind::Request | HttpErrorKind::Interrupted);
+        }
+        source = cause.source();
+    }
+    false
 }
 
 /// An error and its causes in one line.
@@ -81,6 +98,8 @@ mod tests {
         let busy = generic("Server returned non-2xx status code: 503 Service Unavailable: SlowDown");
         assert!(!is_unsatisfiable(&busy));
         assert!(matches!(backend_error("read", "k", busy), StoreError::Throttled));
+        let stumbled = generic("Server returned non-2xx status code: 500 Internal Server Error: ");
+        assert!(matches!(backend_error("read", "k", stumbled), StoreError::Interrupted { .. }));
         assert!(matches!(backend_error("read", "k", generic("operation timed out")), StoreError::Timeout { .. }));
         assert!(matches!(backend_error("read", "k", generic("nonsense")), StoreError::Failed { .. }));
     }

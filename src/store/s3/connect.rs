@@ -38,7 +38,8 @@ pub struct S3Settings {
     pub read_timeout: Duration,
     /// Longest time for a whole call, all attempts and the body included; a stream's body has only `read_timeout`.
     pub timeout: Duration,
-    /// How often a call is tried at most; at least once.
+    /// How often a call is tried at most; at least once. The SDK does it, with its own back-off, for every call but
+    /// `get_once`: there the caller does, and the SDK tries once.
     pub attempts: u32,
 }
 

@@ -26,6 +26,9 @@ where
         }
         (408 | 504, _) => StoreError::Timeout { key },
         _ if timed_out(error) => StoreError::Timeout { key },
+        // S3 documents both as passing: "InternalError: try again".
+        (500 | 502, _) => StoreError::Interrupted { operation, key, reason: words(error) },
+        _ if disconnected(error) => StoreError::Interrupted { operation, key, reason: words(error) },
         _ => StoreError::Failed { operation, key, reason: words(error) },
     }
 }
@@ -74,6 +77,11 @@ fn timed_out<E>(error: &SdkError<E, HttpResponse>) -> bool {
         SdkError::DispatchFailure(failure) => failure.is_timeout(),
         _ => false,
     }
+}
+
+/// Whether the connection was refused or broke before an answer.
+fn disconnected<E>(error: &SdkError<E, HttpResponse>) -> bool {
+    matches!(error, SdkError::DispatchFailure(failure) if failure.is_io())
 }
 
 /// The store's words, with code and request id, for the log.

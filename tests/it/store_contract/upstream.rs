@@ -1,6 +1,7 @@
 //! A real S3 store, and servers that answer like a broken one.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -87,11 +88,19 @@ async fn s3_upstream_keeps_headers_and_metadata() {
 
 /// Answers every connection with the same bytes, then closes it, or keeps it open for ever.
 async fn server(answer: Option<String>) -> S3Store {
+    counted_server(answer, 1).await.0
+}
+
+/// The same, with how many connections came. The SDK may try so often.
+async fn counted_server(answer: Option<String>, attempts: u32) -> (S3Store, Arc<AtomicUsize>) {
+    let connections = Arc::<AtomicUsize>::default();
+    let counted = Arc::clone(&connections);
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let endpoint = format!("http://{}", listener.local_addr().unwrap());
     tokio::spawn(async move {
         loop {
             let Ok((mut socket, _)) = listener.accept().await else { return };
+            counted.fetch_add(1, Ordering::Relaxed);
             let answer = answer.clone();
             tokio::spawn(async move {
                 let mut request = vec![0; 16 << 10];
@@ -106,14 +115,26 @@ async fn server(answer: Option<String>) -> S3Store {
             });
         }
     });
-    S3Store::connect(S3Settings {
+    let store = S3Store::connect(S3Settings {
         credentials: Some(("key".into(), Secret::new("secret"))),
-        timeout: Duration::from_secs(2),
+        timeout: Duration::from_secs(if attempts > 1 { 20 } else { 2 }),
         read_timeout: Duration::from_millis(500),
-        attempts: 1,
+        attempts,
         ..S3Settings::new("bucket", Some(&endpoint))
     })
-    .await
+    .await;
+    (store, connections)
+}
+
+#[tokio::test]
+async fn a_read_whose_caller_tries_again_is_sent_once() {
+    let (store, connections) = counted_server(refusal("503 Slow Down", "SlowDown"), 2).await;
+    let once = store.get_once("k", ByteRange::Bounded(0..4), None).await;
+    assert!(matches!(once, Err(StoreError::Throttled)), "{once:?}");
+    assert_eq!(connections.load(Ordering::Relaxed), 1);
+    let tried = store.get("k", ByteRange::Bounded(0..4), None).await;
+    assert!(matches!(tried, Err(StoreError::Throttled)), "{tried:?}");
+    assert_eq!(connections.load(Ordering::Relaxed), 1 + 2);
 }
 
 fn answer(status: &str, headers: &str, body: &str) -> Option<String> {
@@ -142,7 +163,8 @@ async fn each_refusal_of_an_upstream_keeps_its_meaning() {
         ("403 Forbidden", "AccessDenied", "Denied"),
         ("412 Precondition Failed", "PreconditionFailed", "Changed"),
         ("503 Slow Down", "SlowDown", "Throttled"),
-        ("500 Internal Server Error", "InternalError", "Failed"),
+        ("500 Internal Server Error", "InternalError", "Interrupted"),
+        ("429 Too Many Requests", "TooManyRequests", "Throttled"),
         ("400 Bad Request", "AuthorizationHeaderMalformed", "Failed"),
         ("504 Gateway Timeout", "Whatever", "Timeout"),
     ] {
@@ -221,7 +243,7 @@ async fn a_silent_or_absent_upstream_is_an_error_in_time() {
         ..S3Settings::new("bucket", Some("http://127.0.0.1:1"))
     })
     .await;
-    assert!(matches!(nobody.head("k").await, Err(StoreError::Failed { .. })));
+    assert!(matches!(nobody.head("k").await, Err(StoreError::Interrupted { .. })));
     assert!(started.elapsed() < Duration::from_secs(10), "{:?}", started.elapsed());
 }
 
