@@ -20,6 +20,7 @@ use workload::{CHUNK, CHUNK_BYTES, CROP, CROP_BYTES, Corner};
 
 fn gateway(cache_bytes: u64) -> Arc<Gateway> {
     let bucket = Bucket {
+        store_name: "disk".into(),
         name: "b".into(),
         store: Arc::new(LocalStore::open(workload::folder()).expect("the folder")),
         freshness: Freshness::Immutable,

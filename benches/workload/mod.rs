@@ -9,25 +9,25 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// Elements per axis.
-pub const SHAPE: [usize; 5] = [64, 16, 256, 256, 3];
+pub(crate) const SHAPE: [usize; 5] = [64, 16, 256, 256, 3];
 /// Elements per axis of an inner chunk.
-pub const CHUNK: [usize; 5] = [1, 4, 64, 64, 3];
+pub(crate) const CHUNK: [usize; 5] = [1, 4, 64, 64, 3];
 /// Inner chunks per axis.
-pub const GRID: [usize; 5] = [64, 4, 4, 4, 1];
+pub(crate) const GRID: [usize; 5] = [64, 4, 4, 4, 1];
 /// Bytes of a decoded chunk.
-pub const CHUNK_BYTES: usize = 4 * 64 * 64 * 3;
+pub(crate) const CHUNK_BYTES: usize = 4 * 64 * 64 * 3;
 /// Elements per axis of a crop.
-pub const CROP: [usize; 5] = [1, 8, 112, 112, 3];
+pub(crate) const CROP: [usize; 5] = [1, 8, 112, 112, 3];
 /// Bytes of a crop.
-pub const CROP_BYTES: usize = 8 * 112 * 112 * 3;
+pub(crate) const CROP_BYTES: usize = 8 * 112 * 112 * 3;
 
 /// A sequence of numbers that a seed repeats (SplitMix64).
 #[derive(Clone)]
-pub struct Random(pub u64);
+pub(crate) struct Random(pub(crate) u64);
 
 impl Random {
     /// The next number.
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -36,27 +36,27 @@ impl Random {
     }
 
     /// A number below `n`.
-    pub fn below(&mut self, n: usize) -> usize {
+    pub(crate) fn below(&mut self, n: usize) -> usize {
         (self.next() % n as u64) as usize
     }
 }
 
 /// The first position of a crop.
-pub type Corner = [usize; 4];
+pub(crate) type Corner = [usize; 4];
 
 /// Random crops.
-pub fn crops(seed: u64, count: usize) -> Vec<Corner> {
+pub(crate) fn crops(seed: u64, count: usize) -> Vec<Corner> {
     let mut random = Random(seed);
     (0..count).map(|_| [random.below(64), random.below(9), random.below(145), random.below(145)]).collect()
 }
 
 /// A crop as the `slice` parameter has it.
-pub fn slice([b, t, y, x]: Corner) -> String {
+pub(crate) fn slice([b, t, y, x]: Corner) -> String {
     format!("{b},{t}:{},{y}:{},{x}:{}", t + 8, y + 112, x + 112)
 }
 
 /// The decoded bytes of inner chunk `(b, t, y, x)` of the grid.
-pub fn chunk(b: usize, t: usize, y: usize, x: usize) -> Vec<u8> {
+pub(crate) fn chunk(b: usize, t: usize, y: usize, x: usize) -> Vec<u8> {
     let mut random = Random((b * 64 + t * 16 + y * 4 + x) as u64);
     let mut bytes = Vec::with_capacity(CHUNK_BYTES);
     for frame in t * 4..t * 4 + 4 {
@@ -76,14 +76,14 @@ pub fn chunk(b: usize, t: usize, y: usize, x: usize) -> Vec<u8> {
 }
 
 /// A chunk as it is stored.
-pub fn encode(chunk: &[u8]) -> Vec<u8> {
+pub(crate) fn encode(chunk: &[u8]) -> Vec<u8> {
     let mut stored = zstd::bulk::compress(chunk, 1).expect("zstd encodes");
     stored.extend(crc32c::crc32c(&stored).to_le_bytes());
     stored
 }
 
 /// The folder that holds the array `video.zarr`, written once.
-pub fn folder() -> PathBuf {
+pub(crate) fn folder() -> PathBuf {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("target/bench-data");
     let array = folder.join("video.zarr");
     if array.join("zarr.json").exists() {
@@ -123,7 +123,7 @@ fn encode_shard(b: usize) -> Vec<u8> {
 }
 
 /// CPU time of all threads of this process so far.
-pub fn cpu() -> Duration {
+pub(crate) fn cpu() -> Duration {
     let tasks = std::fs::read_dir("/proc/self/task").expect("Linux").flatten();
     let nanos = tasks.filter_map(|task| {
         let text = std::fs::read_to_string(task.path().join("schedstat")).ok()?;

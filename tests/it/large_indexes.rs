@@ -90,6 +90,7 @@ fn serve(inner: Arc<dyn Store>, freshness: Freshness) -> Served {
     let (store, metrics) = (Arc::new(FaultyStore::new(inner)), Metrics::new());
     let metered = MeteredStore::new(Arc::clone(&store) as Arc<dyn Store>, &metrics, "b");
     let bucket = Bucket {
+        store_name: "memory".into(),
         name: "b".into(),
         store: Arc::new(metered),
         freshness,
