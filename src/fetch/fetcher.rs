@@ -1,6 +1,7 @@
 //! The executor of plans.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 
 use futures::FutureExt as _;
@@ -15,7 +16,7 @@ use crate::format::ArrayMeta;
 use crate::metrics::Metrics;
 use crate::model::{ChunkData, Version};
 use crate::plan::{ObjectFacts, ReadPlan, coalesce};
-use crate::store::{Bucket, Buffers, ObjectInfo};
+use crate::store::{Bucket, Buffers, ObjectInfo, StoreError};
 use crate::tensor::{Tensor, answer_len, assemble, assemble_variable};
 
 /// How plans are run.
@@ -222,12 +223,15 @@ impl Fetcher {
     /// The answer runs parallel to `jobs`.
     pub async fn gather(&self, jobs: &[Job], on_error: OnError) -> Vec<Result<Gathered, FetchError>> {
         let (wanted, slots) = wanted(jobs);
-        let outcomes = self.outcomes(jobs, &wanted, on_error).await;
-        let outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
+        let gathered: Vec<Result<Gathered, FetchError>> = match self.outcomes(jobs, &wanted, on_error).await {
+            Ok(outcomes) => jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes)).collect(),
+            Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
         };
-        jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes)).collect()
+        // Whoever plans anew must not find the reads again that told the version before.
+        if gathered.iter().any(|gathered| gathered.as_ref().is_err_and(FetchError::is_changed)) {
+            self.just_read.forget();
+        }
+        gathered
     }
 
     /// What became of each wanted chunk; the first failure where jobs share it.
@@ -333,6 +337,11 @@ fn version(facts: &ObjectFacts) -> Option<&Version> {
     }
 }
 
+/// The version that a read told; `None` of an object found absent.
+fn told(info: &Option<ObjectInfo>) -> Option<&Version> {
+    info.as_ref().map(|info| &info.version)
+}
+
 /// Per object of a plan, the source of its chunks.
 fn sources(bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<Arc<ChunkSource>> {
     let codec = array.codec.fingerprint();
@@ -357,8 +366,8 @@ fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
             let key = ChunkKey { source, start: extent.range.start, chunk: chunk.coord.clone() };
             if let Some(known) = &mut known {
                 match known.entry(key.clone()) {
-                    std::collections::hash_map::Entry::Occupied(entry) => return *entry.get(),
-                    std::collections::hash_map::Entry::Vacant(entry) => entry.insert(wanted.len()),
+                    Entry::Occupied(entry) => return *entry.get(),
+                    Entry::Vacant(entry) => entry.insert(wanted.len()),
                 };
             }
             let part = Part { key, range: extent.range.clone(), whole: extent.whole };
@@ -378,8 +387,17 @@ fn collect(job: &Job, slots: &[usize], outcomes: &[Option<Outcome>]) -> Result<G
         let data = match (outcome, &chunk.extent) {
             (Some(Outcome::Chunk(data)), _) => Some(Arc::clone(data)),
             (Some(Outcome::Read(read)), Some(extent)) => {
-                if version(&job.plan.objects[extent.object].facts).is_none() {
-                    gathered.learned.insert(extent.object, read.info.clone());
+                let object = &job.plan.objects[extent.object];
+                if version(&object.facts).is_none() {
+                    match gathered.learned.entry(extent.object) {
+                        Entry::Vacant(entry) => drop(entry.insert(read.info.clone())),
+                        // The blocks of one chunk may come by several reads, which may meet several versions of it.
+                        Entry::Occupied(entry) if told(entry.get()) != told(&read.info) => {
+                            let key = object.key.to_string();
+                            return Err(FetchError::Store(Arc::new(StoreError::Changed { key })));
+                        }
+                        Entry::Occupied(_) => {}
+                    }
                 }
                 read.chunks.get(&chunk.coord).cloned()
             }

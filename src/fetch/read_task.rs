@@ -68,6 +68,7 @@ impl ReadTask {
         };
         drop(permit);
         let (info, body) = fetched;
+        self.check_size(&info)?;
         let decoded = self.decode(&info, &body).await?;
         let chunks = if info.settled { self.cache(&info, decoded) } else { decoded };
         let chunks = self.parts.iter().map(|part| part.key.chunk.clone()).zip(chunks).collect();
@@ -132,6 +133,17 @@ impl ReadTask {
                 Err(self.short(part, got, expected))
             }
             Err(error) => Err(FetchError::Store(Arc::new(error))),
+        }
+    }
+
+    /// Of chunks that are read in blocks, checks what could not be checked when they were planned: the size of an object
+    /// of which nothing was known.
+    fn check_size(&self, info: &ObjectInfo) -> Result<(), FetchError> {
+        match self.array.cut_chunk_bytes() {
+            Some(expected) if self.source().version().is_none() && info.size != expected => {
+                Err(FetchError::Length { key: Arc::clone(self.key()), size: info.size, expected })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -5,10 +5,12 @@
 mod documents;
 mod large_indexes;
 mod layers;
+mod raw_blocks;
 mod s3_guards;
 mod s3_lists;
 mod s3_reads;
 mod s3_support;
 mod s3_writes;
+mod served;
 mod slices;
 mod store_contract;

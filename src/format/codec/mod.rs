@@ -160,7 +160,8 @@ impl ChunkCodec {
     /// Decodes the stored bytes of a chunk of `shape`: row-major elements, little-endian and packed,
     /// exactly as many as the shape has.
     ///
-    /// `shape` is the array's chunk shape, or for dense storage that of a block clipped at the edge.
+    /// `shape` is the array's chunk shape, or for dense storage that of a block clipped at the edge, or that of a block
+    /// of a chunk that [`ChunkCodec::is_packed`].
     /// Raw chunks come back uncopied.
     ///
     /// # Errors
@@ -202,9 +203,19 @@ impl ChunkCodec {
 
     /// Whether stored bytes are the elements themselves: packed, little-endian, row-major.
     pub fn is_raw(&self) -> bool {
+        let in_order = match &self.0.to_bytes {
+            ToBytes::Bytes { big_endian } => !big_endian || self.0.dtype.word_bytes() == 1,
+            ToBytes::Vlen { .. } | ToBytes::Pcodec | ToBytes::Shard(_) | ToBytes::Zarrs(_) => false,
+        };
+        in_order && self.is_packed()
+    }
+
+    /// Whether stored bytes are packed elements in row-major order, of either byte order, and nothing else: then a run
+    /// of them decodes alone. No checksum covers them.
+    pub fn is_packed(&self) -> bool {
         let chain = &*self.0;
         let packed = match &chain.to_bytes {
-            ToBytes::Bytes { big_endian } => !big_endian || chain.dtype.word_bytes() == 1,
+            ToBytes::Bytes { .. } => true,
             ToBytes::Vlen { .. } | ToBytes::Pcodec | ToBytes::Shard(_) | ToBytes::Zarrs(_) => false,
         };
         packed && chain.array.is_empty() && chain.bytes.is_empty()
