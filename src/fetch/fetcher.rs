@@ -36,6 +36,8 @@ pub struct FetcherSettings {
 pub struct Job {
     /// The bucket that holds the array.
     pub bucket: Bucket,
+    /// The array's key within it.
+    pub path: Arc<str>,
     /// The array.
     pub array: Arc<ArrayMeta>,
     /// What to read.
@@ -253,6 +255,9 @@ impl Fetcher {
             wanted.iter().map(|wanted| kept(&wanted.part.key).map(outcome)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|&i| outcomes[i].is_none()).collect();
         self.metrics.cache_asked((wanted.len() - missing.len()) as u64, missing.len() as u64);
+        if self.metrics.tells_datasets() {
+            self.count_by_dataset(jobs, wanted, &missing);
+        }
         if missing.is_empty() {
             return Ok(outcomes);
         }
@@ -282,6 +287,18 @@ impl Fetcher {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Counts hits and misses for the jobs' datasets. `wanted` is ordered by job, and `missing` ascends.
+    fn count_by_dataset(&self, jobs: &[Job], wanted: &[Wanted], missing: &[usize]) {
+        let mut start = 0;
+        for of_job in wanted.chunk_by(|a, b| a.job == b.job) {
+            let end = start + of_job.len();
+            let misses = missing.partition_point(|&i| i < end) - missing.partition_point(|&i| i < start);
+            let job = &jobs[of_job[0].job];
+            self.metrics.dataset_asked(&job.bucket.name, &job.path, (of_job.len() - misses) as u64, misses as u64);
+            start = end;
+        }
     }
 
     /// The reads for `unclaimed` positions of `missing`, each with the positions that it serves.

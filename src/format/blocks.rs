@@ -10,8 +10,8 @@ pub(super) const BLOCK_BYTES: u64 = 256 * 1024;
 /// about the price of a request, and every block costs a cache entry, a lookup and a copy.
 const WHOLE_BYTES: u64 = 2 * BLOCK_BYTES;
 
-/// The shape of blocks of about [`BLOCK_BYTES`] that a chunk of packed elements of `size` bytes, stored row-major, is cut
-/// into; `None` for a chunk that is better read whole.
+/// The shape of blocks of about [`BLOCK_BYTES`] that a chunk of packed elements of `size` bytes, stored row-major, is
+/// cut into; `None` for a chunk that is better read whole.
 ///
 /// A block is contiguous in its chunk: one axis is cut, those behind it are whole, those before it have length 1. It
 /// divides the chunk, so that the blocks of all chunks are one regular grid. Every axis of the chunk is at least 1 long.

@@ -218,7 +218,12 @@ pub(super) async fn fetch(
 ) -> Result<Fetched, Problem> {
     let array = &selected.array;
     let plan = plan(gateway, selected, snapshot, slab, Learning::OnRead, found).await?;
-    let job = Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan.0) };
+    let job = Job {
+        bucket: array.bucket.clone(),
+        path: Arc::clone(&array.path),
+        array: Arc::clone(&array.meta),
+        plan: Arc::new(plan.0),
+    };
     let plan = Arc::clone(&job.plan);
     let moment = gateway.datasets.moment();
     let run = gateway.fetcher.run(job, slab.kept());

@@ -2,6 +2,7 @@
 
 #![allow(clippy::unwrap_used, reason = "a test panics to fail")]
 
+mod dataset_metrics;
 mod documents;
 mod large_indexes;
 mod layers;

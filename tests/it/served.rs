@@ -24,7 +24,7 @@ pub(crate) fn serve(inner: Arc<dyn Store>, freshness: Freshness) -> Served {
 }
 
 pub(crate) fn serve_with(inner: Arc<dyn Store>, freshness: Freshness, settings: &GatewaySettings) -> Served {
-    let (store, metrics) = (Arc::new(FaultyStore::new(inner)), Metrics::new());
+    let (store, metrics) = (Arc::new(FaultyStore::new(inner)), Metrics::with_datasets(2));
     let metered = MeteredStore::new(Arc::clone(&store) as Arc<dyn Store>, &metrics, "b");
     let bucket = Bucket {
         name: "b".into(),
