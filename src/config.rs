@@ -72,6 +72,8 @@ pub struct ServerConfig {
     pub log: LogFormat,
     /// Base domains of host-style requests.
     pub domains: Vec<String>,
+    /// Most datasets that the metrics tell apart; 0 for none.
+    pub dataset_metrics: usize,
 }
 
 impl Default for ServerConfig {
@@ -83,6 +85,7 @@ impl Default for ServerConfig {
             drain_timeout: Duration::from_secs(30),
             log: LogFormat::Human,
             domains: Vec::new(),
+            dataset_metrics: 0,
         }
     }
 }

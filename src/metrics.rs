@@ -1,7 +1,10 @@
 //! What the gateway counts, in the Prometheus text format.
 //!
 //! Methods are named for what happened. Labels come from closed lists and from the configuration, never from a
-//! request, so that no client can make the table grow.
+//! request, so that no client can make the table grow. Only names of datasets come from elsewhere: so many of them as
+//! the configuration allows, which is none unless it says so.
+
+mod datasets;
 
 use std::fmt;
 use std::sync::Arc;
@@ -14,6 +17,8 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
+
+use self::datasets::DatasetTable;
 
 /// Upper bounds of the latency buckets, in seconds: from a cache hit to a request that ran into its timeout.
 const SECONDS: [f64; 14] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 30.0];
@@ -151,6 +156,7 @@ struct Inner {
     cache_bytes: Gauge,
     chunks_decoded: Counter,
     inflight_bytes: Gauge,
+    datasets: Option<DatasetTable>,
 }
 
 impl Default for Metrics {
@@ -162,6 +168,11 @@ impl Default for Metrics {
 impl Metrics {
     /// Counters at zero.
     pub fn new() -> Self {
+        Self::with_datasets(0)
+    }
+
+    /// Counters at zero, which also tell the first `most` datasets apart.
+    pub fn with_datasets(most: usize) -> Self {
         let mut inner = Inner {
             registry: Registry::default(),
             requests: Family::default(),
@@ -182,6 +193,7 @@ impl Metrics {
             cache_bytes: Gauge::default(),
             chunks_decoded: Counter::default(),
             inflight_bytes: Gauge::default(),
+            datasets: (most > 0).then(|| DatasetTable::new(most)),
         };
         inner.register();
         Self(Arc::new(inner))
@@ -232,6 +244,18 @@ impl Metrics {
     pub fn cache_asked(&self, hits: u64, misses: u64) {
         self.0.cache_hits.inc_by(hits);
         self.0.cache_misses.inc_by(misses);
+    }
+
+    /// Whether datasets are told apart, so that [`Metrics::dataset_asked`] counts.
+    pub fn tells_datasets(&self) -> bool {
+        self.0.datasets.is_some()
+    }
+
+    /// Of the chunks of [`Metrics::cache_asked`], so many are those of the array at `path` in `bucket`.
+    pub fn dataset_asked(&self, bucket: &Arc<str>, path: &Arc<str>, hits: u64, misses: u64) {
+        if let Some(datasets) = &self.0.datasets {
+            datasets.asked(bucket, path, hits, misses);
+        }
     }
 
     /// So many chunks left the cache to make room.
@@ -315,6 +339,10 @@ impl Inner {
         registry.register("w4dx_cache_bytes", "Bytes that the cache holds", self.cache_bytes.clone());
         registry.register("w4dx_chunks_decoded", "Chunks decoded", self.chunks_decoded.clone());
         registry.register("w4dx_inflight_bytes", "Bytes that requests under way hold", self.inflight_bytes.clone());
+        if let Some(datasets) = &self.datasets {
+            let help = "Chunks found in the cache and not found in it, by dataset";
+            registry.register("w4dx_dataset_chunks", help, datasets.chunks());
+        }
     }
 }
 

@@ -119,7 +119,7 @@ mod tests {
         let index = ShardIndexFormat { big_endian: false, crc32c: true };
         let level = ShardLevel { inner_shape: vec![1], index, location: IndexLocation::End };
         let keys = ChunkKeys::V2 { separator: '.' };
-        let grid = GridStorage { object_shape: vec![chunks], keys, shards: vec![level] };
+        let grid = GridStorage { object_shape: vec![chunks], keys, shards: vec![level], block: None };
         let mut stored = vec![0; bytes as usize];
         stored.extend(crc32c::crc32c(&stored).to_le_bytes());
         let range = 0..stored.len() as u64;

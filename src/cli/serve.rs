@@ -12,7 +12,6 @@ use super::say;
 use crate::auth::{Key, Policy};
 use crate::config::Config;
 use crate::http::Gateway;
-use crate::metrics::Metrics;
 use crate::server::{Server, ServerSettings, signalled};
 
 /// Arguments of `serve`. Flags and environment go before the file.
@@ -44,7 +43,7 @@ pub(super) async fn run(arguments: ServeArguments) -> anyhow::Result<()> {
     let mut config = Config::load(&arguments.config)?;
     config.apply_environment(&|name| std::env::var(name).ok())?;
     logging::start(&arguments.log, arguments.log.log_format.unwrap_or_else(|| log_format(&config)))?;
-    let metrics = Metrics::new();
+    let metrics = config.metrics();
     let buckets = config.build_buckets(&metrics).await?;
     let mut keys = config.access_keys()?;
     if let (Some(access_key), Some(secret_key)) = (arguments.access_key, arguments.secret_key) {

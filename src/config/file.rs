@@ -68,6 +68,7 @@ fn server(table: ServerTable) -> ServerConfig {
             Some(LogName::Json) => LogFormat::Json,
         },
         domains: table.domains.unwrap_or_default(),
+        dataset_metrics: table.dataset_metrics.unwrap_or(default.dataset_metrics),
     }
 }
 

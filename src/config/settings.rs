@@ -6,6 +6,7 @@ use super::{Config, ConfigError};
 use crate::auth::{Key, Scope};
 use crate::fetch::FetcherSettings;
 use crate::http::GatewaySettings;
+use crate::metrics::Metrics;
 use crate::plan;
 use crate::server::ServerSettings;
 
@@ -24,6 +25,11 @@ impl Config {
             })
         });
         keys.collect()
+    }
+
+    /// What is counted, before anything is.
+    pub fn metrics(&self) -> Metrics {
+        Metrics::with_datasets(self.server.dataset_metrics)
     }
 
     /// How the server is run.

@@ -36,6 +36,7 @@ pub(super) struct ServerTable {
     pub(super) drain_timeout: Option<Span>,
     pub(super) log: Option<LogName>,
     pub(super) domains: Option<Vec<String>>,
+    pub(super) dataset_metrics: Option<usize>,
 }
 
 #[derive(Deserialize, Clone, Copy, PartialEq, Eq)]

@@ -28,6 +28,7 @@ fn every_table_is_read() {
         request_timeout = "2m"
         drain_timeout = "5s"
         log = "json"
+        dataset_metrics = 20
 
         [stores.disk]
         kind = "local"
@@ -65,6 +66,8 @@ fn every_table_is_read() {
     assert_eq!(config.server.listen, ["127.0.0.1:0", "[::1]:9000"]);
     assert_eq!(config.server.request_timeout, Duration::from_secs(120));
     assert_eq!(config.server.log, LogFormat::Json);
+    assert_eq!(config.server.dataset_metrics, 20);
+    assert!(config.metrics().tells_datasets() && !Config::default().metrics().tells_datasets());
     assert!(config.stores["disk"].default);
     let vault = &config.buckets["vault"];
     assert_eq!((vault.prefix.as_str(), vault.freshness), ("era5/", Some(Freshness::Immutable)));

@@ -20,7 +20,7 @@ const AT_ONCE: usize = 64;
 pub enum Learning {
     /// Every touched object's version is looked up.
     Before,
-    /// An object that is read whole, and of which nothing is known, tells its version when it is read: one request
+    /// An object that is one chunk, and of which nothing is known, tells its version when it is read: one request
     /// instead of two.
     OnRead,
 }

@@ -28,7 +28,7 @@ pub struct Array {
     /// Its bucket.
     pub bucket: Bucket,
     /// Its key: the prefix of its chunks, or the file that holds it.
-    pub path: String,
+    pub path: Arc<str>,
     /// Its name: the last segment, or the tensor's name in its file.
     pub name: String,
     /// Its description.
@@ -68,7 +68,7 @@ pub type FileArray = (String, Result<Arc<ArrayMeta>, FormatError>);
 #[derive(Debug, Clone)]
 pub struct OpenedFile {
     /// Its key.
-    pub path: String,
+    pub path: Arc<str>,
     /// `safetensors`.
     pub format: &'static str,
     /// Its arrays by name, in the order of the file; the reason where one cannot be served.
@@ -227,7 +227,7 @@ impl Datasets {
                 }
             };
             let name = last_segment(path).trim_end_matches(".npy").to_owned();
-            let array = Array { bucket: bucket.clone(), path: path.to_owned(), name, meta: Arc::new(meta), sources };
+            let array = Array { bucket: bucket.clone(), path: path.into(), name, meta: Arc::new(meta), sources };
             return Ok(Some(Opened::Array(array)));
         }
         if head.get(8) != Some(&b'{') {
@@ -242,7 +242,7 @@ impl Datasets {
             }
         };
         let arrays = file.tensors.into_iter().map(|(name, meta)| (name, meta.map(Arc::new))).collect();
-        Ok(Some(Opened::File(OpenedFile { path: path.to_owned(), format: "safetensors", arrays, sources })))
+        Ok(Some(Opened::File(OpenedFile { path: path.into(), format: "safetensors", arrays, sources })))
     }
 
     async fn head_of(
@@ -342,10 +342,10 @@ impl Opened {
         match self {
             Self::Array(array) => match array.meta.storage {
                 Storage::Grid(_) => beneath(&array.path),
-                Storage::Dense { .. } => array.path.clone(),
+                Storage::Dense { .. } => array.path.to_string(),
             },
             Self::Group(group) => beneath(&group.path),
-            Self::File(file) => file.path.clone(),
+            Self::File(file) => file.path.to_string(),
         }
     }
 
@@ -358,7 +358,7 @@ impl Opened {
         match (self, name) {
             (Self::Array(array), None) => Ok(array),
             (Self::Array(array), Some(_)) => Err(DatasetError::NotAnArray {
-                path: array.path,
+                path: array.path.to_string(),
                 what: "an array itself, without members",
                 arrays: vec![],
             }),
@@ -378,15 +378,15 @@ impl OpenedFile {
             (None, [only]) => Some(only),
             (None, _) => {
                 let what = "a file with several arrays";
-                return Err(DatasetError::NotAnArray { path: self.path.clone(), what, arrays: names() });
+                return Err(DatasetError::NotAnArray { path: self.path.to_string(), what, arrays: names() });
             }
         };
         let (name, meta) =
             found.ok_or_else(|| nothing(&format!("{}?array={}", self.path, name.unwrap_or_default())))?;
-        let meta = meta.clone().map_err(|source| DatasetError::Format { key: self.path.clone(), source })?;
+        let meta = meta.clone().map_err(|source| DatasetError::Format { key: self.path.to_string(), source })?;
         Ok(Array {
             bucket: bucket.clone(),
-            path: self.path.clone(),
+            path: Arc::clone(&self.path),
             name: name.clone(),
             meta,
             sources: Arc::clone(&self.sources),
@@ -404,7 +404,7 @@ pub(crate) fn last_segment(path: &str) -> &str {
 
 fn zarr_array(bucket: &Bucket, path: &str, meta: ArrayMeta, sources: Arc<[Source]>) -> Array {
     let name = last_segment(path).to_owned();
-    Array { bucket: bucket.clone(), path: path.to_owned(), name, meta: Arc::new(meta), sources }
+    Array { bucket: bucket.clone(), path: path.into(), name, meta: Arc::new(meta), sources }
 }
 
 fn zarr_v3(bucket: &Bucket, path: &str, source: Source, bytes: &[u8]) -> Result<Opened, DatasetError> {

@@ -61,7 +61,7 @@ impl<'a> Shards<'a> {
         let checked = layouts.iter().filter(|layout| layout.is_checked()).map(|layout| layout.index_bytes());
         if let Some(length) = checked.max().filter(|&length| length > INDEX_BYTES) {
             let feature = format!("a checksummed shard index of {length} bytes (the limit is {INDEX_BYTES})");
-            return Err(DatasetError::Format { key: array.path.clone(), source: FormatError::Feature { feature } });
+            return Err(DatasetError::Format { key: array.path.to_string(), source: FormatError::Feature { feature } });
         }
         Ok(Self { datasets, array, snapshot, layouts })
     }

@@ -45,6 +45,16 @@ pub enum FetchError {
         /// Its size.
         size: u64,
     },
+    /// An object that is one uncompressed chunk has not as many bytes as the chunk's elements take.
+    #[error("`{key}` has {size} bytes, the chunk in it takes {expected}")]
+    Length {
+        /// The object.
+        key: Arc<str>,
+        /// Its size.
+        size: u64,
+        /// Bytes of a chunk.
+        expected: u64,
+    },
     /// Decoded chunks do not fit their plan.
     #[error(transparent)]
     Assemble(#[from] AssembleError),
@@ -71,7 +81,7 @@ impl Fault for FetchError {
         match self {
             Self::Store(error) => error.kind(),
             Self::Decode { source, .. } => source.kind(),
-            Self::Short { .. } | Self::Bloated { .. } => ErrorKind::CorruptData,
+            Self::Short { .. } | Self::Bloated { .. } | Self::Length { .. } => ErrorKind::CorruptData,
             Self::Assemble(error) => error.kind(),
             Self::Busy => ErrorKind::SlowDown,
             Self::Panicked { .. } => ErrorKind::Internal,
@@ -83,7 +93,9 @@ impl Fault for FetchError {
             Self::Decode { chunk, key, .. } | Self::Short { chunk, key, .. } => {
                 Details { chunk: Some(chunk.to_string()), array: Some(key.to_string()), ..Details::default() }
             }
-            Self::Bloated { key, .. } => Details { array: Some(key.to_string()), ..Details::default() },
+            Self::Bloated { key, .. } | Self::Length { key, .. } => {
+                Details { array: Some(key.to_string()), ..Details::default() }
+            }
             Self::Store(_) | Self::Assemble(_) | Self::Busy | Self::Panicked { .. } => Details::default(),
         }
     }

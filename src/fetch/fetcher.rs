@@ -1,6 +1,7 @@
 //! The executor of plans.
 
 use std::collections::HashMap;
+use std::collections::hash_map::Entry;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -18,7 +19,7 @@ use crate::format::ArrayMeta;
 use crate::metrics::Metrics;
 use crate::model::{ChunkData, Version};
 use crate::plan::{ObjectFacts, ReadPlan, coalesce};
-use crate::store::{Bucket, Buffers, ObjectInfo};
+use crate::store::{Bucket, Buffers, ObjectInfo, StoreError};
 use crate::tensor::{Tensor, answer_len, direct_range, is_covered};
 
 /// How plans are run.
@@ -39,6 +40,8 @@ pub struct FetcherSettings {
 pub struct Job {
     /// The bucket that holds the array.
     pub bucket: Bucket,
+    /// The array's key within it.
+    pub path: Arc<str>,
     /// The array.
     pub array: Arc<ArrayMeta>,
     /// What to read.
@@ -256,12 +259,15 @@ impl Fetcher {
     /// The answer runs parallel to `jobs`.
     pub async fn gather(&self, jobs: &[Job], on_error: OnError) -> Vec<Result<Gathered, FetchError>> {
         let (wanted, slots) = wanted(jobs);
-        let outcomes = self.outcomes(jobs, &wanted, on_error).await;
-        let outcomes = match outcomes {
-            Ok(outcomes) => outcomes,
-            Err(error) => return jobs.iter().map(|_| Err(error.clone())).collect(),
+        let gathered: Vec<Result<Gathered, FetchError>> = match self.outcomes(jobs, &wanted, on_error).await {
+            Ok(outcomes) => jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes)).collect(),
+            Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
         };
-        jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes)).collect()
+        // Whoever plans anew must not find the reads again that told the version before.
+        if gathered.iter().any(|gathered| gathered.as_ref().is_err_and(FetchError::is_changed)) {
+            self.just_read.forget();
+        }
+        gathered
     }
 
     /// What became of each wanted chunk; the first failure where jobs share it.
@@ -286,6 +292,9 @@ impl Fetcher {
             wanted.iter().map(|wanted| kept(&wanted.part.key).map(outcome)).collect();
         let missing: Vec<usize> = (0..wanted.len()).filter(|&i| outcomes[i].is_none()).collect();
         self.metrics.cache_asked((wanted.len() - missing.len()) as u64, missing.len() as u64);
+        if self.metrics.tells_datasets() {
+            self.count_by_dataset(jobs, wanted, &missing);
+        }
         if missing.is_empty() {
             return Ok(outcomes);
         }
@@ -315,6 +324,18 @@ impl Fetcher {
             }
         }
         Ok(outcomes)
+    }
+
+    /// Counts hits and misses for the jobs' datasets. `wanted` is ordered by job, and `missing` ascends.
+    fn count_by_dataset(&self, jobs: &[Job], wanted: &[Wanted], missing: &[usize]) {
+        let mut start = 0;
+        for of_job in wanted.chunk_by(|a, b| a.job == b.job) {
+            let end = start + of_job.len();
+            let misses = missing.partition_point(|&i| i < end) - missing.partition_point(|&i| i < start);
+            let job = &jobs[of_job[0].job];
+            self.metrics.dataset_asked(&job.bucket.name, &job.path, (of_job.len() - misses) as u64, misses as u64);
+            start = end;
+        }
     }
 
     /// The reads for `unclaimed` positions of `missing`, each with the positions that it serves.
@@ -368,6 +389,11 @@ fn version(facts: &ObjectFacts) -> Option<&Version> {
     }
 }
 
+/// The version that a read told; `None` of an object found absent.
+fn told(info: &Option<ObjectInfo>) -> Option<&Version> {
+    info.as_ref().map(|info| &info.version)
+}
+
 /// Per object of a plan, the source of its chunks.
 fn sources(bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<ChunkSource> {
     let codec = array.codec.fingerprint();
@@ -392,8 +418,8 @@ fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
             let key = ChunkKey::new(sources[extent.object], &extent.range);
             if let Some(known) = &mut known {
                 match known.entry(key) {
-                    std::collections::hash_map::Entry::Occupied(entry) => return *entry.get(),
-                    std::collections::hash_map::Entry::Vacant(entry) => entry.insert(wanted.len()),
+                    Entry::Occupied(entry) => return *entry.get(),
+                    Entry::Vacant(entry) => entry.insert(wanted.len()),
                 };
             }
             let chunk = planned.coord.clone();
@@ -415,8 +441,17 @@ fn collect(job: &Job, slots: &[usize], outcomes: &[Option<Outcome>]) -> Result<G
         let data = match (outcome, &chunk.extent) {
             (Some(Outcome::Chunk(data)), _) => Some(Had::Decoded(Arc::clone(data))),
             (Some(Outcome::Read(read)), Some(extent)) => {
-                if version(&job.plan.objects[extent.object].facts).is_none() {
-                    gathered.learned.insert(extent.object, read.info.clone());
+                let object = &job.plan.objects[extent.object];
+                if version(&object.facts).is_none() {
+                    match gathered.learned.entry(extent.object) {
+                        Entry::Vacant(entry) => drop(entry.insert(read.info.clone())),
+                        // The blocks of one chunk may come by several reads, which may meet several versions of it.
+                        Entry::Occupied(entry) if told(entry.get()) != told(&read.info) => {
+                            let key = object.key.to_string();
+                            return Err(FetchError::Store(Arc::new(StoreError::Changed { key })));
+                        }
+                        Entry::Occupied(_) => {}
+                    }
                 }
                 read.chunks.get(&extent.range).cloned()
             }

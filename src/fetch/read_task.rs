@@ -72,6 +72,7 @@ impl ReadTask {
             Err(error) => return Err(error),
         };
         let (info, body) = fetched;
+        self.check_size(&info)?;
         let stored: Vec<Bytes> =
             self.parts.iter().map(|part| self.stored(part, &info, &body)).collect::<Result<_, _>>()?;
         let (decoded, handed_on): (Vec<_>, Vec<_>) = self.parts.iter().zip(stored).partition(|(part, _)| part.decode);
@@ -152,6 +153,17 @@ impl ReadTask {
                 Err(self.short(part, got, expected))
             }
             Err(error) => Err(FetchError::Store(Arc::new(error))),
+        }
+    }
+
+    /// Of chunks that are read in blocks, checks what could not be checked when they were planned: the size of an object
+    /// of which nothing was known.
+    fn check_size(&self, info: &ObjectInfo) -> Result<(), FetchError> {
+        match self.array.cut_chunk_bytes() {
+            Some(expected) if self.version.is_none() && info.size != expected => {
+                Err(FetchError::Length { key: Arc::clone(&self.key), size: info.size, expected })
+            }
+            Some(_) | None => Ok(()),
         }
     }
 

@@ -2,6 +2,7 @@
 
 use serde_json::{Map, Value};
 
+use super::blocks;
 use super::codec::ChunkCodec;
 use crate::model::{ChunkCoord, DType, PerAxis, shape};
 
@@ -81,6 +82,36 @@ pub struct GridStorage {
     pub keys: ChunkKeys,
     /// Sharding levels, outermost first; empty when each object is one chunk.
     pub shards: Vec<ShardLevel>,
+    /// Elements per axis of the blocks that innermost chunks are read in: virtual chunks, contiguous in the stored one,
+    /// which they divide. `None` where chunks are read whole, because they are small, or do not decode in parts.
+    pub block: Option<Vec<u64>>,
+}
+
+impl GridStorage {
+    /// A grid of objects, with the blocks that suit its chunks, which hold elements of `dtype` and decode by `codec`.
+    pub(super) fn new(
+        object_shape: Vec<u64>,
+        keys: ChunkKeys,
+        shards: Vec<ShardLevel>,
+        dtype: &DType,
+        codec: &ChunkCodec,
+    ) -> Self {
+        let mut grid = Self { object_shape, keys, shards, block: None };
+        let size = dtype.size_bytes().filter(|_| codec.is_packed());
+        grid.block = size.and_then(|size| blocks::dividing(grid.stored_chunk_shape(), size));
+        grid
+    }
+
+    /// Elements per axis of the smallest unit by which callers count: a block, where chunks are cut into such, else an
+    /// innermost chunk.
+    pub fn chunk_shape(&self) -> &[u64] {
+        self.block.as_deref().unwrap_or_else(|| self.stored_chunk_shape())
+    }
+
+    /// Elements per axis of an innermost chunk as it is stored.
+    pub fn stored_chunk_shape(&self) -> &[u64] {
+        self.shards.last().map_or(&self.object_shape, |level| &level.inner_shape)
+    }
 }
 
 /// How a grid cell's key follows the array's own key.
@@ -155,11 +186,22 @@ pub enum IndexLocation {
 }
 
 impl ArrayMeta {
-    /// Elements per axis of an innermost chunk (before clipping, for dense storage).
+    /// Elements per axis of a chunk: the smallest unit that is read, decoded and cached. That is an innermost chunk, or
+    /// a block of one that is large and uncompressed, or a block of dense storage (before clipping).
     pub fn chunk_shape(&self) -> &[u64] {
         match &self.storage {
-            Storage::Grid(grid) => grid.shards.last().map_or(&grid.object_shape, |level| &level.inner_shape),
+            Storage::Grid(grid) => grid.chunk_shape(),
             Storage::Dense { block, .. } => block,
+        }
+    }
+
+    /// Bytes that every stored chunk has, where chunks are read in blocks.
+    pub fn cut_chunk_bytes(&self) -> Option<u64> {
+        match &self.storage {
+            Storage::Grid(grid) if grid.block.is_some() => {
+                shape::bytes(grid.stored_chunk_shape(), self.dtype.size_bytes()?)
+            }
+            Storage::Grid(_) | Storage::Dense { .. } => None,
         }
     }
 

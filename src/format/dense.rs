@@ -2,14 +2,10 @@
 
 use serde_json::json;
 
+use super::blocks::BLOCK_BYTES;
 use super::codec::ChunkCodec;
 use super::{ArrayMeta, FormatError, SourceFormat, Storage};
 use crate::model::{DType, shape};
-
-/// About how many bytes one virtual chunk has. A request to an object store costs about what 256 KiB take to
-/// transfer, and chunks are what the cache holds: smaller ones multiply requests, larger ones read too much
-/// for small slices.
-const BLOCK_BYTES: u64 = 256 * 1024;
 
 /// One array within a file, as its header describes it.
 pub(super) struct DenseArray {

@@ -3,6 +3,7 @@
 //! Pure: takes bytes, returns [`ArrayMeta`]. Fetching the bytes is `dataset`'s work.
 
 mod array_meta;
+mod blocks;
 pub mod codec;
 mod dense;
 mod error;

@@ -221,7 +221,13 @@ pub(super) async fn fetch(
     let array = &selected.array;
     let plan = plan(gateway, selected, snapshot, slab, Learning::OnRead, found).await?;
     let scan = selected.is_scan(gateway);
-    let job = Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan.0), scan };
+    let job = Job {
+        bucket: array.bucket.clone(),
+        path: Arc::clone(&array.path),
+        array: Arc::clone(&array.meta),
+        plan: Arc::new(plan.0),
+        scan,
+    };
     let plan = Arc::clone(&job.plan);
     let moment = gateway.datasets.moment();
     let run = gateway.fetcher.run(principal.name(), job, slab.kept());

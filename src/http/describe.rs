@@ -97,7 +97,7 @@ async fn of_array(array: &Array) -> Result<Value, Problem> {
         Storage::Grid(_) | Storage::Dense { .. } => Value::Null,
     };
     let chunk_shape = match &meta.storage {
-        Storage::Grid(_) => json!(meta.chunk_shape()),
+        Storage::Grid(grid) => json!(grid.stored_chunk_shape()),
         Storage::Dense { .. } => Value::Null,
     };
     let source = array.sources.iter().find_map(|source| match &source.state {

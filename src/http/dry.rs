@@ -182,8 +182,13 @@ async fn plans(
         let found = gateway.datasets.locate(array, &survey, learning, snapshot).await.map_err(|e| about(e.into()))?;
         let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, None);
         let plan = plan.map_err(|error| about(error.into()))?;
-        let job =
-            Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan), scan: false };
+        let job = Job {
+            bucket: array.bucket.clone(),
+            path: Arc::clone(&array.path),
+            array: Arc::clone(&array.meta),
+            plan: Arc::new(plan),
+            scan: false,
+        };
         Ok::<_, Problem>((job, found.index_reads))
     });
     let jobs: Vec<_> = jobs.collect();

@@ -121,7 +121,7 @@ async fn explain(
     let meta = &selected.array.meta;
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
-        body.insert("array".into(), selected.array.path.clone().into());
+        body.insert("array".into(), (*selected.array.path).into());
         body.insert("format".into(), selected.format.name().into());
         body.insert("body_bytes".into(), selected.body_len.into());
         body.insert(

@@ -8,8 +8,8 @@ use crate::model::{ChunkCoord, shape};
 
 /// The grid arithmetic of one array on a grid of objects.
 ///
-/// Inner chunks divide their shards (the parsers check it), so the grid of innermost chunks is regular over the
-/// whole array, and every division here is exact.
+/// Inner chunks divide their shards (the parsers check it), and blocks their chunks, so the grid of these is regular
+/// over the whole array, and every division here is exact.
 #[derive(Debug, Clone, Copy)]
 pub struct Nesting<'a> {
     grid: &'a GridStorage,
@@ -27,16 +27,12 @@ impl<'a> Nesting<'a> {
         let container =
             |level: usize| if level == 0 { &self.grid.object_shape } else { &shards[level - 1].inner_shape };
         let levels = shards.iter().enumerate();
-        levels.map(|(i, level)| IndexLayout::new(level, container(i), self.innermost())).collect()
-    }
-
-    fn innermost(self) -> &'a [u64] {
-        self.grid.shards.last().map_or(&self.grid.object_shape, |level| &level.inner_shape)
+        levels.map(|(i, level)| IndexLayout::new(level, container(i), self.grid.chunk_shape())).collect()
     }
 
     /// The object that holds a chunk, as a place in the grid of objects.
     pub fn object_of(self, chunk: &ChunkCoord) -> Vec<u64> {
-        let ratio = self.grid.object_shape.iter().zip(self.innermost()).map(|(object, inner)| object / inner);
+        let ratio = self.grid.object_shape.iter().zip(self.grid.chunk_shape()).map(|(object, inner)| object / inner);
         chunk.0.iter().zip(ratio).map(|(c, r)| c / r).collect()
     }
 }
@@ -80,6 +76,7 @@ mod tests {
             object_shape: vec![8, 8],
             keys: ChunkKeys::Default { separator: '/' },
             shards: vec![level(&[4, 4]), level(&[2, 1])],
+            block: None,
         };
         let nesting = Nesting::new(&grid);
         let chunk = ChunkCoord(vec![5, 14].into()); // elements 10..12, 14..15

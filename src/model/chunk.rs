@@ -1,4 +1,5 @@
-//! A chunk: the smallest unit that decodes alone, by its place in the grid and by its elements.
+//! A chunk: the smallest unit that decodes alone, by its place in the grid and by its elements. Of large uncompressed
+//! chunks that is a block, which is a chunk to all that follows here.
 
 use std::fmt;
 

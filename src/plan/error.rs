@@ -69,13 +69,25 @@ pub enum PlanError {
         /// Its decoded bytes.
         decoded: u64,
     },
+    /// An uncompressed chunk is not stored in as many bytes as its elements take.
+    #[error("chunk {chunk} of `{key}` is stored in {len} bytes instead of {expected}")]
+    Length {
+        /// The chunk, by its place in the grid of stored chunks.
+        chunk: Box<ChunkCoord>,
+        /// The object that holds it.
+        key: String,
+        /// Its stored bytes.
+        len: u64,
+        /// Bytes of its elements.
+        expected: u64,
+    },
 }
 
 impl Fault for PlanError {
     fn kind(&self) -> ErrorKind {
         match self {
             Self::TooLarge { .. } | Self::TooManyChunks { .. } | Self::ChunkTooLarge { .. } => ErrorKind::SliceTooLarge,
-            Self::Index { .. } | Self::Bloated { .. } => ErrorKind::CorruptData,
+            Self::Index { .. } | Self::Bloated { .. } | Self::Length { .. } => ErrorKind::CorruptData,
         }
     }
 
@@ -88,7 +100,7 @@ impl Fault for PlanError {
                 Details { valid: Some(format!("at most {limit} chunks")), ..Details::default() }
             }
             Self::ChunkTooLarge { .. } => Details::default(),
-            Self::Index { chunk, key, .. } | Self::Bloated { chunk, key, .. } => {
+            Self::Index { chunk, key, .. } | Self::Bloated { chunk, key, .. } | Self::Length { chunk, key, .. } => {
                 Details { chunk: Some(chunk.to_string()), array: Some(key.clone()), ..Details::default() }
             }
         }

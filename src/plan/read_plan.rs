@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::{AxisChunk, PlanError, Survey};
 use crate::format::ArrayMeta;
+use crate::index::BlockLayout;
 use crate::model::key::join;
 use crate::model::{ChunkCoord, DType, PerAxis, Version, shape};
 
@@ -20,11 +21,11 @@ pub enum ObjectFacts {
         /// Its size in bytes.
         size: u64,
     },
-    /// Nothing was asked yet: the read of the whole object will tell.
+    /// Nothing was asked yet: reading its chunk, which is the whole object, will tell.
     LearnOnRead,
 }
 
-/// Where one surveyed chunk was found.
+/// Where one surveyed chunk was found, or the stored chunk of which it is a block.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Located {
     /// Not stored: reads as the fill value.
@@ -95,11 +96,13 @@ pub(crate) fn stored_bound(array: &ArrayMeta) -> u64 {
 
 impl ReadPlan {
     /// Ties a survey to what was found out: `objects` and `located` run parallel to `survey.objects` and
-    /// `survey.chunks`. `prefix` is put before each object's key. `outside` is the value of positions outside
-    /// the array, where it is not the array's fill value.
+    /// `survey.chunks`. Of chunks that are read in blocks, `located` says where the stored ones are. `prefix` is put
+    /// before each object's key. `outside` is the value of positions outside the array, where it is not the array's
+    /// fill value.
     ///
     /// # Errors
-    /// [`PlanError::Bloated`] when a chunk's stored size is impossible.
+    /// [`PlanError::Bloated`] when a chunk's stored size is impossible; [`PlanError::Length`] when one that is read in
+    /// blocks is not stored in exactly its own bytes.
     pub fn new(
         array: &ArrayMeta,
         prefix: &str,
@@ -109,6 +112,7 @@ impl ReadPlan {
         outside: Option<Arc<[u8]>>,
     ) -> Result<Self, PlanError> {
         let bound = stored_bound(array);
+        let blocks = BlockLayout::of(array);
         let planned: Vec<PlannedObject> = survey
             .objects
             .iter()
@@ -124,24 +128,27 @@ impl ReadPlan {
                     Some(Extent { object: chunk.object, range: 0..*size, whole: true })
                 }
                 (Located::Whole, ObjectFacts::LearnOnRead) => {
-                    Some(Extent { object: chunk.object, range: 0..bound + 1, whole: true })
+                    // The read of a block tells the object's size too, and the executor holds it against the chunk's.
+                    let end = blocks.as_ref().map_or(bound + 1, BlockLayout::chunk_bytes);
+                    Some(Extent { object: chunk.object, range: 0..end, whole: true })
                 }
                 (Located::Range(range), ObjectFacts::Present { .. } | ObjectFacts::LearnOnRead) => {
                     Some(Extent { object: chunk.object, range, whole: false })
                 }
             };
-            if let Some(extent) = &extent {
-                let len = extent.range.end - extent.range.start;
-                if len > bound && object.facts != ObjectFacts::LearnOnRead {
-                    let decoded = array.chunk_bytes().unwrap_or(0);
-                    return Err(PlanError::Bloated {
-                        chunk: chunk.coord.into(),
-                        key: object.key.to_string(),
-                        len,
-                        decoded,
-                    });
+            let extent = match (extent, &blocks) {
+                (None, _) => None,
+                (Some(stored), Some(blocks)) => Some(block_of(blocks, &chunk.coord, stored, &object.key)?),
+                (Some(stored), None) => {
+                    let len = stored.range.end - stored.range.start;
+                    if len > bound && object.facts != ObjectFacts::LearnOnRead {
+                        let decoded = array.chunk_bytes().unwrap_or(0);
+                        let (chunk, key) = (chunk.coord.into(), object.key.to_string());
+                        return Err(PlanError::Bloated { chunk, key, len, decoded });
+                    }
+                    Some(stored)
                 }
-            }
+            };
             chunks.push(PlannedChunk { coord: chunk.coord, extent, at: chunk.at });
         }
         let fill: Arc<[u8]> = array.fill.as_slice().into();
@@ -161,4 +168,16 @@ impl ReadPlan {
         let size = self.dtype.size_bytes().unwrap_or(std::mem::size_of::<Box<[u8]>>());
         shape::bytes(&self.counts, size).unwrap_or(u64::MAX)
     }
+}
+
+/// The extent of a block within that of its stored chunk, which must be as long as a chunk is: bytes too few or too many
+/// somewhere in it would leave those of the block in doubt.
+fn block_of(blocks: &BlockLayout, block: &ChunkCoord, stored: Extent, key: &str) -> Result<Extent, PlanError> {
+    let (len, expected) = (stored.range.end - stored.range.start, blocks.chunk_bytes());
+    if len != expected {
+        return Err(PlanError::Length { chunk: blocks.chunk_of(block).into(), key: key.to_owned(), len, expected });
+    }
+    let within = blocks.range_of(block);
+    let range = stored.range.start + within.start..stored.range.start + within.end;
+    Ok(Extent { object: stored.object, range, whole: false })
 }

@@ -76,7 +76,7 @@ pub struct ObjectStream {
     pub start: u64,
     /// How many bytes it will yield. A stream that ends early yields an error, never a clean end.
     pub len: u64,
-    /// The bytes, in few large pieces.
+    /// The bytes: of a file in few large pieces, of another store as they arrive.
     pub body: BoxStream<'static, Result<Bytes, StoreError>>,
 }
 

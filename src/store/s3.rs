@@ -26,9 +26,6 @@ use super::range::resolve;
 use super::{Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError, UploadStream};
 use crate::model::{ByteRange, Version};
 
-/// Size in bytes from which a stream's piece is handed on.
-const PIECE_BYTES: usize = 512 << 10;
-
 /// Most bytes reserved for a body because a header announced them; a longer one grows as it arrives.
 const RESERVE_BYTES: u64 = 64 << 20;
 
@@ -306,38 +303,25 @@ struct Reading {
     read_timeout: Duration,
     got: u64,
     len: u64,
-    /// An error that came after bytes which are still to be handed on; then the end.
-    failed: Option<Option<StoreError>>,
+    failed: bool,
 }
 
-/// A body of a known length in pieces. Ends with an error unless every byte came.
+/// A body of a known length in pieces, as they arrive: the first is on its way to the client before the second is here.
+/// Ends with an error unless every byte came.
 fn pieces(
     key: String,
     len: u64,
     output: GetObjectOutput,
     read_timeout: Duration,
 ) -> impl stream::Stream<Item = Result<Bytes, StoreError>> + Send {
-    let reading = Reading { key, output, read_timeout, got: 0, len, failed: None };
+    let reading = Reading { key, output, read_timeout, got: 0, len, failed: false };
     stream::unfold(reading, |mut reading| async move {
-        if let Some(error) = &mut reading.failed {
-            let error = error.take()?;
-            return Some((Err(error), reading));
+        if reading.failed || reading.got == reading.len {
+            return None;
         }
-        let mut piece = BytesMut::new();
-        while piece.len() < PIECE_BYTES && reading.got < reading.len {
-            match reading.next().await {
-                Ok(bytes) => piece.extend_from_slice(&bytes),
-                Err(error) if piece.is_empty() => {
-                    reading.failed = Some(None);
-                    return Some((Err(error), reading));
-                }
-                Err(error) => {
-                    reading.failed = Some(Some(error));
-                    break;
-                }
-            }
-        }
-        (!piece.is_empty()).then(|| (Ok(piece.freeze()), reading))
+        let piece = reading.next().await;
+        reading.failed = piece.is_err();
+        Some((piece, reading))
     })
 }
 

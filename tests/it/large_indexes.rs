@@ -6,20 +6,12 @@ use std::io::{Seek as _, SeekFrom, Write as _};
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use futures::StreamExt as _;
-use http::{HeaderMap, Method, Response};
-use http_body_util::BodyExt as _;
 use proptest::prelude::*;
-use serde_json::Value;
-use wicker4dx::auth::{Policy, Principal};
-use wicker4dx::http::{Body, Gateway, GatewaySettings, SliceRequest, slice};
-use wicker4dx::metrics::Metrics;
 use wicker4dx::model::ByteRange;
-use wicker4dx::store::{
-    AnonymousAccess, Bucket, Buckets, Fault, FaultyStore, Freshness, LocalStore, MeteredStore, PutOptions, Store,
-    memory_store,
-};
+use wicker4dx::store::{Fault, Freshness, LocalStore, Store, memory_store};
+
+use crate::served::{put, serve};
 
 /// Bytes of a page of an index without checksum.
 const PAGE: u64 = 64 << 10;
@@ -77,98 +69,6 @@ fn shard(form: Form, entries: u64, stored: &BTreeMap<u64, Vec<u8>>) -> Vec<u8> {
         index.extend(crc32c::crc32c(&index).to_le_bytes());
     }
     if form.start { [index, data].concat() } else { [data, index].concat() }
-}
-
-/// A gateway over a store that can fail and is counted.
-struct Served {
-    gateway: Arc<Gateway>,
-    store: Arc<FaultyStore>,
-    metrics: Metrics,
-}
-
-fn serve(inner: Arc<dyn Store>, freshness: Freshness) -> Served {
-    let (store, metrics) = (Arc::new(FaultyStore::new(inner)), Metrics::new());
-    let metered = MeteredStore::new(Arc::clone(&store) as Arc<dyn Store>, &metrics, "b");
-    let bucket = Bucket {
-        store_name: "memory".into(),
-        name: "b".into(),
-        store: Arc::new(metered),
-        freshness,
-        anonymous: AnonymousAccess::Read,
-        writable: true,
-        in_key_form: true,
-    };
-    let settings = GatewaySettings::default();
-    let gateway = Gateway::new(Buckets::new([bucket]), Policy::new(vec![]), metrics.clone(), &settings).unwrap();
-    Served { gateway, store, metrics }
-}
-
-/// What was asked of the store for one object or more.
-#[derive(Debug, PartialEq, Eq)]
-struct Cost {
-    gets: usize,
-    heads: usize,
-    lists: usize,
-    /// Bytes of all objects.
-    bytes: u64,
-}
-
-async fn put(store: &dyn Store, key: &str, bytes: impl Into<Bytes>) {
-    let body = futures::stream::iter([Ok(bytes.into())]).boxed();
-    store.put(key, body, PutOptions::default()).await.unwrap();
-}
-
-impl Served {
-    async fn ask(&self, query: &[(&str, &str)]) -> Response<Body> {
-        let request = SliceRequest {
-            method: Method::GET,
-            principal: Principal::Anonymous,
-            bucket: "b".into(),
-            key: "a".into(),
-            pairs: query.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect(),
-            headers: HeaderMap::new(),
-            request_id: "test".into(),
-        };
-        slice::answer(Arc::clone(&self.gateway), request).await
-    }
-
-    async fn raw(&self, slice: &str) -> (u16, Vec<u8>) {
-        let answer = self.ask(&[("slice", slice), ("format", "raw")]).await;
-        let status = answer.status().as_u16();
-        (status, answer.into_body().collect().await.unwrap().to_bytes().to_vec())
-    }
-
-    /// The status and the error's code of a slice that must fail.
-    async fn failure(&self, slice: &str) -> (u16, String) {
-        let (status, body) = self.raw(slice).await;
-        let text = String::from_utf8_lossy(&body).into_owned();
-        let code = text.split_once("<Code>").and_then(|(_, rest)| rest.split_once("</Code>"));
-        (status, code.map_or_else(|| format!("no error: {text}"), |(code, _)| code.to_owned()))
-    }
-
-    async fn json(&self, query: &[(&str, &str)]) -> Value {
-        let answer = self.ask(query).await;
-        assert_eq!(answer.status(), 200, "{query:?}");
-        serde_json::from_slice(&answer.into_body().collect().await.unwrap().to_bytes()).unwrap()
-    }
-
-    fn bytes(&self) -> u64 {
-        let text = self.metrics.encode();
-        let line = text.lines().find_map(|line| line.strip_prefix("w4dx_store_bytes_total{bucket=\"b\"} "));
-        line.unwrap().parse().unwrap()
-    }
-
-    /// What `work` asks of the store: calls on keys that contain `key_part`, and bytes of all.
-    async fn cost<T>(&self, key_part: &str, work: impl Future<Output = T>) -> (T, Cost) {
-        self.store.forget_calls();
-        let before = self.bytes();
-        let done = work.await;
-        let calls = self.store.calls();
-        let count =
-            |operation| calls.iter().filter(|call| call.operation == operation && call.key.contains(key_part)).count();
-        let (gets, heads, lists) = (count("get"), count("head"), count("list"));
-        (done, Cost { gets, heads, lists, bytes: self.bytes() - before })
-    }
 }
 
 /// An array of 10^9 elements in 100 shards of 10^6 chunks of 10. Only shard 3 is stored, and in it a chunk filled with

@@ -160,7 +160,8 @@ impl ChunkCodec {
     /// Decodes the stored bytes of a chunk of `shape`: row-major elements, little-endian and packed,
     /// exactly as many as the shape has.
     ///
-    /// `shape` is the array's chunk shape, or for dense storage that of a block clipped at the edge.
+    /// `shape` is the array's chunk shape, or for dense storage that of a block clipped at the edge, or that of a block
+    /// of a chunk that [`ChunkCodec::is_packed`].
     /// Raw chunks come back uncopied.
     ///
     /// # Errors
@@ -201,7 +202,7 @@ impl ChunkCodec {
             return Err(length(out.len()));
         }
         let decoded = match &chain.bytes[..] {
-            [inner, outer @ ..] if self.is_packed() => {
+            [inner, outer @ ..] if self.leaves_elements() => {
                 let mut bounds = vec![inner.encoded(Expected::Exactly(expected))];
                 for stage in outer {
                     bounds.push(stage.encoded(bounds[bounds.len() - 1]));
@@ -215,7 +216,7 @@ impl ChunkCodec {
                     _ => inner.decode(bytes, Expected::Exactly(expected))?,
                 }
             }
-            [] if self.is_packed() => stored,
+            [] if self.leaves_elements() => stored,
             _ => match self.decode(stored, shape)? {
                 ChunkData::Fixed(bytes) => bytes,
                 ChunkData::Variable(values) => return Err(length(values.len())),
@@ -245,17 +246,22 @@ impl ChunkCodec {
 
     /// Whether stored bytes are the elements themselves: packed, little-endian, row-major.
     pub fn is_raw(&self) -> bool {
-        self.is_packed() && self.0.bytes.is_empty()
+        self.leaves_elements() && self.0.bytes.is_empty()
     }
 
-    /// Whether what the bytes stages leave are the elements themselves: packed, little-endian, row-major.
-    fn is_packed(&self) -> bool {
-        let chain = &*self.0;
-        let packed = match &chain.to_bytes {
-            ToBytes::Bytes { big_endian } => !big_endian || chain.dtype.word_bytes() == 1,
+    /// Whether what the bytes stages leave are the elements themselves.
+    fn leaves_elements(&self) -> bool {
+        let in_order = match &self.0.to_bytes {
+            ToBytes::Bytes { big_endian } => !big_endian || self.0.dtype.word_bytes() == 1,
             ToBytes::Vlen { .. } | ToBytes::Pcodec | ToBytes::Shard(_) | ToBytes::Zarrs(_) => false,
         };
-        packed && chain.array.is_empty()
+        in_order && self.0.array.is_empty()
+    }
+
+    /// Whether stored bytes are packed elements in row-major order, of either byte order, and nothing else: then a run
+    /// of them decodes alone. No checksum covers them.
+    pub fn is_packed(&self) -> bool {
+        self.0.bytes.is_empty() && self.0.array.is_empty() && matches!(self.0.to_bytes, ToBytes::Bytes { .. })
     }
 
     /// Shape and type before the first array stage, between the stages, and after the last.

@@ -72,6 +72,7 @@ pub(super) fn array(map: &Map<String, Value>, attributes: Map<String, Value>) ->
     };
     let layout = codecs_v2::Layout { dtype: dtype.clone(), big_endian, chunk_shape: &object_shape, fortran };
     let codec = codecs_v2::parse(layout, filters, compressor)?;
+    let grid = GridStorage::new(object_shape, ChunkKeys::V2 { separator }, Vec::new(), &dtype, &codec);
     Ok(ArrayMeta {
         dims: dimension_names(&attributes, shape.len()),
         attributes,
@@ -80,7 +81,7 @@ pub(super) fn array(map: &Map<String, Value>, attributes: Map<String, Value>) ->
         dtype,
         fill,
         format: SourceFormat::ZarrV2,
-        storage: Storage::Grid(GridStorage { object_shape, keys: ChunkKeys::V2 { separator }, shards: Vec::new() }),
+        storage: Storage::Grid(grid),
         codec,
     })
 }

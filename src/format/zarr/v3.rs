@@ -84,6 +84,7 @@ fn array(mut map: Map<String, Value>) -> Result<ArrayMeta, FormatError> {
     let fill = parse_fill_value(&dtype, member(DOCUMENT, &map, "fill_value")?)?;
     let (shards, codec) = codecs_v3::parse(member(DOCUMENT, &map, "codecs")?, &dtype, &object_shape, &fill)?;
     let dims = dimension_names(map.get("dimension_names"), shape.len())?;
+    let grid = GridStorage::new(object_shape, keys, shards, &dtype, &codec);
     Ok(ArrayMeta {
         dims,
         attributes: attributes(DOCUMENT, map.remove("attributes"))?,
@@ -92,7 +93,7 @@ fn array(mut map: Map<String, Value>) -> Result<ArrayMeta, FormatError> {
         dtype,
         fill,
         format: SourceFormat::ZarrV3,
-        storage: Storage::Grid(GridStorage { object_shape, keys, shards }),
+        storage: Storage::Grid(grid),
         codec,
     })
 }

@@ -112,7 +112,13 @@ impl BatchBands {
         let found = self.gateway.datasets.locate(array, &survey, Learning::OnRead, &self.snapshot).await?;
         let outside = Some(Arc::clone(&field.outside));
         let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, outside)?;
-        Ok(Job { bucket: array.bucket.clone(), array: Arc::clone(&array.meta), plan: Arc::new(plan), scan: false })
+        Ok(Job {
+            bucket: array.bucket.clone(),
+            path: Arc::clone(&array.path),
+            array: Arc::clone(&array.meta),
+            plan: Arc::new(plan),
+            scan: false,
+        })
     }
 
     fn learned(
