@@ -61,6 +61,9 @@ pub enum FetchError {
     /// Too much is being answered already.
     #[error("the gateway's budget of bytes in flight is spent")]
     Busy,
+    /// Nobody waits any more. Told to no client.
+    #[error("the request was given up")]
+    GivenUp,
     /// A task of ours died.
     #[error("decoding failed: {reason}")]
     Panicked {
@@ -83,20 +86,24 @@ impl Fault for FetchError {
             Self::Decode { source, .. } => source.kind(),
             Self::Short { .. } | Self::Bloated { .. } | Self::Length { .. } => ErrorKind::CorruptData,
             Self::Assemble(error) => error.kind(),
-            Self::Busy => ErrorKind::SlowDown,
+            Self::Busy | Self::GivenUp => ErrorKind::SlowDown,
             Self::Panicked { .. } => ErrorKind::Internal,
         }
     }
 
+    /// The array is for whoever knows it: here it is one object of many.
     fn details(&self) -> Details {
         match self {
-            Self::Decode { chunk, key, .. } | Self::Short { chunk, key, .. } => {
-                Details { chunk: Some(chunk.to_string()), array: Some(key.to_string()), ..Details::default() }
+            Self::Decode { chunk, .. } | Self::Short { chunk, .. } => {
+                Details { chunk: Some(chunk.to_string()), ..Details::default() }
             }
-            Self::Bloated { key, .. } | Self::Length { key, .. } => {
-                Details { array: Some(key.to_string()), ..Details::default() }
-            }
-            Self::Store(_) | Self::Assemble(_) | Self::Busy | Self::Panicked { .. } => Details::default(),
+            Self::Bloated { .. }
+            | Self::Length { .. }
+            | Self::Store(_)
+            | Self::Assemble(_)
+            | Self::Busy
+            | Self::GivenUp
+            | Self::Panicked { .. } => Details::default(),
         }
     }
 }

@@ -90,6 +90,15 @@ pub enum OnError {
     Skip,
 }
 
+/// The job that made others fail with it.
+#[derive(Debug, Clone)]
+pub struct FailedJob {
+    /// Its position.
+    pub job: usize,
+    /// Why.
+    pub error: FetchError,
+}
+
 /// An assembled answer, with what reading taught.
 #[derive(Debug)]
 pub struct Fetched {
@@ -216,8 +225,10 @@ impl Fetcher {
     /// # Errors
     /// [`FetchError`]; [`FetchError::is_changed`] when planning again may help.
     pub async fn run(&self, principal: &str, job: Job, kept: &[bool]) -> Result<Fetched, FetchError> {
-        let reservation = self.reserve(principal, std::slice::from_ref(&job)).await?;
-        let gathered = self.gather(std::slice::from_ref(&job), OnError::Fail).await.pop();
+        let jobs = std::slice::from_ref(&job);
+        let wants = Wants::of(jobs);
+        let reservation = self.reserve(principal, wants.memory_bytes(jobs)).await?;
+        let gathered = self.gather(jobs, wants, OnError::Fail).await.map_err(|failed| failed.error)?.pop();
         let mut gathered = gathered.unwrap_or_else(|| Ok(Gathered::default()))?;
         let learned = std::mem::take(&mut gathered.learned);
         let shape = job.plan.counts.iter().zip(kept).filter(|(_, kept)| **kept).map(|(n, _)| *n).collect();
@@ -226,45 +237,61 @@ impl Fetcher {
             Some(len) => {
                 let buffers = self.buffers.clone();
                 let here = len <= INLINE_BYTES && gathered.is_decoded();
+                let (watch, _given_up) = self.watch();
                 let fill = move || {
                     let mut out = buffers.take(len);
-                    fill_answer(&job, gathered, &mut out)?;
+                    fill_answer(&job, gathered, &mut out, &watch)?;
                     Ok::<_, FetchError>(ChunkData::Fixed(out.freeze(len)))
                 };
                 if here { DecodePool::run_here(fill)?? } else { self.pool.run(fill).await?? }
             }
             None => {
-                let values = self.pool.run(move || variable_answer(&job, gathered)).await??;
+                let (watch, _given_up) = self.watch();
+                let values = self.pool.run(move || variable_answer(&job, gathered, &watch)).await??;
                 ChunkData::Variable(values)
             }
         };
         Ok(Fetched { tensor: Tensor { shape, dtype, data }, learned, reservation })
     }
 
-    /// Waits, in the turn of `principal`, for the memory that jobs may hold at once: their answers, and their chunks stored and decoded.
+    /// Waits, in the turn of `principal`, for memory.
     ///
     /// # Errors
     /// [`FetchError::Busy`].
-    pub async fn reserve(&self, principal: &str, jobs: &[Job]) -> Result<Reservation, FetchError> {
-        let bytes = jobs.iter().map(|job| {
-            let decoded = job.array.chunk_bytes().unwrap_or(VARIABLE_CHUNK_BYTES);
-            let chunks = job.plan.chunks.iter().filter(|chunk| chunk.extent.is_some()).count() as u64;
-            job.plan.answer_bytes().saturating_add(chunks.saturating_mul(decoded))
-        });
-        self.budget.reserve(principal, bytes.fold(0, u64::saturating_add)).await
+    pub async fn reserve(&self, principal: &str, bytes: u64) -> Result<Reservation, FetchError> {
+        self.budget.reserve(principal, bytes).await
     }
 
-    /// Gets the chunks of jobs: each chunk once, however many jobs want it, with reads joined across jobs.
+    /// Gets the chunks of jobs: each chunk once, however many jobs want it, with reads joined across jobs. `wants` is of
+    /// these jobs. The answer runs parallel to them; with [`OnError::Fail`] none of it has failed.
     ///
-    /// The answer runs parallel to `jobs`.
-    pub async fn gather(&self, jobs: &[Job], on_error: OnError) -> Vec<Result<Gathered, FetchError>> {
-        let (wanted, slots) = wanted(jobs);
-        let gathered: Vec<Result<Gathered, FetchError>> = match self.outcomes(jobs, &wanted, on_error).await {
-            Ok(outcomes) => jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes)).collect(),
-            Err(error) => jobs.iter().map(|_| Err(error.clone())).collect(),
+    /// # Errors
+    /// With [`OnError::Fail`], the first job found to fail.
+    pub async fn gather(
+        &self,
+        jobs: &[Job],
+        wants: Wants,
+        on_error: OnError,
+    ) -> Result<Vec<Result<Gathered, FetchError>>, FailedJob> {
+        let Wants { wanted, slots } = wants;
+        let gathered = match self.outcomes(jobs, &wanted, on_error).await {
+            Ok(outcomes) => {
+                let gathered = jobs.iter().zip(slots).map(|(job, slots)| collect(job, &slots, &outcomes));
+                let gathered: Vec<Result<Gathered, FetchError>> = gathered.collect();
+                let failed = gathered.iter().position(Result::is_err).filter(|_| on_error == OnError::Fail);
+                match failed.map(|job| (job, gathered[job].as_ref().err().cloned())) {
+                    Some((job, Some(error))) => Err(FailedJob { job, error }),
+                    Some((_, None)) | None => Ok(gathered),
+                }
+            }
+            Err(failed) => Err(failed),
+        };
+        let changed = match &gathered {
+            Ok(gathered) => gathered.iter().any(|gathered| gathered.as_ref().is_err_and(FetchError::is_changed)),
+            Err(failed) => failed.error.is_changed(),
         };
         // Whoever plans anew must not find the reads again that told the version before.
-        if gathered.iter().any(|gathered| gathered.as_ref().is_err_and(FetchError::is_changed)) {
+        if changed {
             self.just_read.forget();
         }
         gathered
@@ -276,7 +303,7 @@ impl Fetcher {
         jobs: &[Job],
         wanted: &[Wanted],
         on_error: OnError,
-    ) -> Result<Vec<Option<Outcome>>, FetchError> {
+    ) -> Result<Vec<Option<Outcome>>, FailedJob> {
         let kept = |key: &ChunkKey| {
             if key.source().is_versioned() {
                 self.cache.get(key).map(Kept::Chunk)
@@ -316,7 +343,7 @@ impl Fetcher {
         while let Some((answer, served)) = arriving.next().await {
             let outcome = match (answer, on_error) {
                 (Ok(read), _) => Outcome::Read(read),
-                (Err(error), OnError::Fail) => return Err(error),
+                (Err(error), OnError::Fail) => return Err(FailedJob { job: wanted[served[0]].job, error }),
                 (Err(error), OnError::Skip) => Outcome::Failed(error),
             };
             for i in served {
@@ -404,8 +431,35 @@ fn sources(bucket: &Bucket, array: &ArrayMeta, plan: &ReadPlan) -> Vec<ChunkSour
 /// The place of an absent chunk in a job's slots.
 const ABSENT: usize = usize::MAX;
 
-/// The distinct chunks that jobs want, and per job the place of each of its chunks among them.
-fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
+/// The distinct chunks that jobs want.
+pub struct Wants {
+    wanted: Vec<Wanted>,
+    /// Per job, the place of each of its chunks among them.
+    slots: Vec<Vec<usize>>,
+}
+
+impl Wants {
+    /// What these jobs want.
+    pub fn of(jobs: &[Job]) -> Self {
+        wanted(jobs)
+    }
+
+    /// What jobs may hold in memory at once: their answers, and their chunks decoded.
+    pub fn memory_bytes(&self, jobs: &[Job]) -> u64 {
+        let chunks =
+            self.wanted.iter().map(|wanted| jobs[wanted.job].array.chunk_bytes().unwrap_or(VARIABLE_CHUNK_BYTES));
+        let answers = jobs.iter().map(|job| job.plan.answer_bytes());
+        chunks.chain(answers).fold(0, u64::saturating_add)
+    }
+}
+
+impl std::fmt::Debug for Wants {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Wants").field("chunks", &self.wanted.len()).finish_non_exhaustive()
+    }
+}
+
+fn wanted(jobs: &[Job]) -> Wants {
     let mut wanted: Vec<Wanted> = Vec::new();
     let mut slots = Vec::with_capacity(jobs.len());
     // One plan names each of its chunks once.
@@ -430,7 +484,7 @@ fn wanted(jobs: &[Job]) -> (Vec<Wanted>, Vec<Vec<usize>>) {
         });
         slots.push(of_job.collect());
     }
-    (wanted, slots)
+    Wants { wanted, slots }
 }
 
 /// A job's chunks from the outcomes, or its first failure.
@@ -453,7 +507,7 @@ fn collect(job: &Job, slots: &[usize], outcomes: &[Option<Outcome>]) -> Result<G
                         Entry::Occupied(_) => {}
                     }
                 }
-                read.chunks.get(&extent.range).cloned()
+                read.chunks.get(&extent.range).cloned().transpose()?
             }
             (Some(Outcome::Failed(error)), _) => return Err(error.clone()),
             (None, _) | (Some(Outcome::Read(_)), None) => None,

@@ -5,10 +5,12 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use rayon::iter::{IntoParallelIterator as _, ParallelIterator as _};
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use super::fetcher::Had;
 use super::{FetchError, Fetcher, Gathered, Job};
 use crate::format::codec::CodecError;
+use crate::metrics::Metrics;
 use crate::model::ChunkData;
 use crate::store::Buffer;
 use crate::tensor::{Chunk, assemble, assemble_variable, direct_range, fill, is_covered};
@@ -33,8 +35,26 @@ pub struct Slot {
     pub filling: Filling,
 }
 
+/// Who decodes, for whom: counts, and ends when nobody waits any more.
+#[derive(Debug, Clone)]
+pub(super) struct Watch {
+    pub(super) metrics: Metrics,
+    pub(super) token: CancellationToken,
+}
+
+impl Watch {
+    /// Before each chunk.
+    fn next(&self) -> Result<(), FetchError> {
+        if self.token.is_cancelled() {
+            return Err(FetchError::GivenUp);
+        }
+        self.metrics.chunks_decoded(1);
+        Ok(())
+    }
+}
+
 /// Puts a job's answer together: what is still stored is decoded on all threads of the pool, in place where it can be.
-pub(super) fn fill_answer(job: &Job, gathered: Gathered, out: &mut [u8]) -> Result<(), FetchError> {
+pub(super) fn fill_answer(job: &Job, gathered: Gathered, out: &mut [u8], watch: &Watch) -> Result<(), FetchError> {
     let Job { array, plan, .. } = job;
     let in_place = !gathered.is_decoded() && is_covered(plan);
     let mut direct: Vec<(Range<usize>, usize, Bytes)> = Vec::new();
@@ -55,10 +75,10 @@ pub(super) fn fill_answer(job: &Job, gathered: Gathered, out: &mut [u8]) -> Resu
         });
     }
     if !direct.is_empty() {
-        decode_in_place(job, direct, out)?;
+        decode_in_place(job, direct, out, watch)?;
     }
     if !rest.is_empty() {
-        let rest = rest.into_par_iter().map(|(i, stored)| Ok((i, decode(job, i, stored)?)));
+        let rest = rest.into_par_iter().map(|(i, stored)| Ok((i, decode(job, i, stored, watch)?)));
         for (i, data) in rest.collect::<Result<Vec<_>, FetchError>>()? {
             chunks[i] = Some(Chunk::Decoded(data));
         }
@@ -67,7 +87,12 @@ pub(super) fn fill_answer(job: &Job, gathered: Gathered, out: &mut [u8]) -> Resu
 }
 
 /// Decodes chunks into disjoint parts of the answer.
-fn decode_in_place(job: &Job, mut chunks: Vec<(Range<usize>, usize, Bytes)>, out: &mut [u8]) -> Result<(), FetchError> {
+fn decode_in_place(
+    job: &Job,
+    mut chunks: Vec<(Range<usize>, usize, Bytes)>,
+    out: &mut [u8],
+    watch: &Watch,
+) -> Result<(), FetchError> {
     chunks.sort_by_key(|(range, ..)| range.start);
     let mut parts = Vec::with_capacity(chunks.len());
     let (mut left, mut at) = (out, 0);
@@ -78,23 +103,25 @@ fn decode_in_place(job: &Job, mut chunks: Vec<(Range<usize>, usize, Bytes)>, out
         parts.push((i, stored, part));
     }
     parts.into_par_iter().try_for_each(|(i, stored, part)| {
+        watch.next()?;
         let shape = job.array.decoded_shape(&job.plan.chunks[i].coord);
         job.array.codec.decode_into(stored, &shape, part).map_err(|error| failed(job, i, error))
     })
 }
 
 /// The same for elements of varying length.
-pub(super) fn variable_answer(job: &Job, gathered: Gathered) -> Result<Vec<Box<[u8]>>, FetchError> {
+pub(super) fn variable_answer(job: &Job, gathered: Gathered, watch: &Watch) -> Result<Vec<Box<[u8]>>, FetchError> {
     let chunks = gathered.chunks.into_iter().enumerate().map(|(i, had)| match had {
         None => Ok(None),
         Some(Had::Decoded(data)) => Ok(Some(Chunk::Decoded(data))),
-        Some(Had::Stored(stored)) => Ok(Some(Chunk::Decoded(decode(job, i, stored)?))),
+        Some(Had::Stored(stored)) => Ok(Some(Chunk::Decoded(decode(job, i, stored, watch)?))),
     });
     let chunks: Vec<Option<Chunk>> = chunks.collect::<Result<_, FetchError>>()?;
     Ok(assemble_variable(&job.array, &job.plan, &chunks)?)
 }
 
-fn decode(job: &Job, chunk: usize, stored: Bytes) -> Result<Arc<ChunkData>, FetchError> {
+fn decode(job: &Job, chunk: usize, stored: Bytes, watch: &Watch) -> Result<Arc<ChunkData>, FetchError> {
+    watch.next()?;
     let shape = job.array.decoded_shape(&job.plan.chunks[chunk].coord);
     job.array.codec.decode(stored, &shape).map(Arc::new).map_err(|error| failed(job, chunk, error))
 }
@@ -106,6 +133,13 @@ fn failed(job: &Job, chunk: usize, error: CodecError) -> FetchError {
 }
 
 impl Fetcher {
+    /// A watch over decoding that ends with the guard.
+    pub(super) fn watch(&self) -> (Watch, DropGuard) {
+        let token = CancellationToken::new();
+        let guard = token.clone().drop_guard();
+        (Watch { metrics: self.metrics.clone(), token }, guard)
+    }
+
     /// A buffer of `len` bytes with every slot filled, and the CRC-32C of each slot.
     ///
     /// # Errors
@@ -115,6 +149,7 @@ impl Fetcher {
     /// When slots overlap or lie outside the buffer: a fault of the caller.
     pub async fn fill(&self, len: usize, slots: Vec<Slot>) -> Result<(Buffer, Vec<u32>), FetchError> {
         let buffers = self.buffers().clone();
+        let (watch, _given_up) = self.watch();
         let work = move || {
             let mut buffer = buffers.take(len);
             let mut rest: &mut [u8] = &mut buffer;
@@ -133,7 +168,7 @@ impl Fetcher {
                 .into_par_iter()
                 .map(|(part, filling)| {
                     match filling {
-                        Filling::Answer(job, gathered) => fill_answer(&job, gathered, part)?,
+                        Filling::Answer(job, gathered) => fill_answer(&job, gathered, part, &watch)?,
                         Filling::Value(element) => fill(part, &element),
                         Filling::Bytes(bytes) => part.copy_from_slice(&bytes),
                     }

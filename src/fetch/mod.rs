@@ -23,6 +23,6 @@ mod virtual_time;
 
 pub use budget::{Budget, Reservation};
 pub use error::FetchError;
-pub use fetcher::{Fetched, Fetcher, FetcherSettings, Gathered, Job, OnError};
+pub use fetcher::{FailedJob, Fetched, Fetcher, FetcherSettings, Gathered, Job, OnError, Wants};
 pub use fill::{Filling, Slot};
 pub use pool::DecodePool;

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use futures::stream::{StreamExt as _, TryStreamExt as _};
+use futures::stream::StreamExt as _;
 use tokio_util::sync::CancellationToken;
 
 use super::fetcher::Had;
@@ -19,8 +19,8 @@ use crate::store::{Bucket, ObjectInfo, StoreError};
 /// What one read brought: each chunk decoded, and the description of the object it belongs to (`None`: there is none).
 #[derive(Debug)]
 pub(super) struct ReadResult {
-    /// By their planned extents.
-    pub(super) chunks: HashMap<Range<u64>, Had>,
+    /// By their planned extents. A chunk that is broken is so alone: its neighbours in the read are not.
+    pub(super) chunks: HashMap<Range<u64>, Result<Had, FetchError>>,
     pub(super) info: Option<ObjectInfo>,
 }
 
@@ -73,24 +73,27 @@ impl ReadTask {
         };
         let (info, body) = fetched;
         self.check_size(&info)?;
-        let stored: Vec<Bytes> =
-            self.parts.iter().map(|part| self.stored(part, &info, &body)).collect::<Result<_, _>>()?;
-        let (decoded, handed_on): (Vec<_>, Vec<_>) = self.parts.iter().zip(stored).partition(|(part, _)| part.decode);
-        let mut chunks: HashMap<Range<u64>, Had> =
-            handed_on.into_iter().map(|(part, stored)| (part.range.clone(), Had::Stored(stored))).collect();
-        if !decoded.is_empty() {
-            let data = self.decode(&decoded, body.len()).await?;
-            if info.settled && self.cached {
-                self.cache(&info, &decoded, &data);
+        let mut chunks = HashMap::with_capacity(self.parts.len());
+        let mut stored = Vec::with_capacity(self.parts.len());
+        for part in &self.parts {
+            match self.stored(part, &info, &body) {
+                Ok(bytes) if part.decode => stored.push((part, bytes)),
+                other => drop(chunks.insert(part.range.clone(), other.map(Had::Stored))),
             }
-            let ranges = decoded.iter().map(|(part, _)| part.range.clone());
-            chunks.extend(ranges.zip(data.into_iter().map(Had::Decoded)));
+        }
+        if !stored.is_empty() {
+            let decoded = self.decode(&stored, body.len()).await;
+            if info.settled && self.cached {
+                self.cache(&info, &stored, &decoded);
+            }
+            let ranges = stored.iter().map(|(part, _)| part.range.clone());
+            chunks.extend(ranges.zip(decoded.into_iter().map(|data| data.map(Had::Decoded))));
         }
         Ok(self.keep(moment, ReadResult { chunks, info: Some(info) }))
     }
 
     /// Puts decoded chunks into the cache.
-    fn cache(&self, info: &ObjectInfo, parts: &[(&Part, Bytes)], decoded: &[Arc<ChunkData>]) {
+    fn cache(&self, info: &ObjectInfo, parts: &[(&Part, Bytes)], decoded: &[Result<Arc<ChunkData>, FetchError>]) {
         if self.fetcher.cache.capacity_bytes() == 0 {
             return;
         }
@@ -102,6 +105,7 @@ impl ReadTask {
             }
         };
         for ((part, _), data) in parts.iter().zip(decoded) {
+            let Ok(data) = data else { continue };
             // Of a whole object the plan may have known only a bound.
             let range = if part.whole { 0..info.size } else { part.range.clone() };
             self.fetcher.cache.insert(ChunkKey::new(source, &range), Arc::clone(data));
@@ -111,7 +115,8 @@ impl ReadTask {
     /// Keeps a result for a moment where it told a version, so that who planned before knowing it finds it.
     fn keep(&self, moment: u64, result: ReadResult) -> Arc<ReadResult> {
         let result = Arc::new(result);
-        if self.version.is_none() && result.info.as_ref().is_none_or(|info| info.settled) {
+        let sound = result.chunks.values().all(Result::is_ok) && result.info.as_ref().is_none_or(|info| info.settled);
+        if self.version.is_none() && sound {
             for part in &self.parts {
                 let read = Arc::clone(&result);
                 self.fetcher.just_read.keep(moment, self.bucket.freshness, part.key, read);
@@ -169,7 +174,7 @@ impl ReadTask {
 
     /// Chunks from their stored bytes, decoded by as many tasks as the pool has threads. `read` is the length of what
     /// was read in all.
-    async fn decode(&self, parts: &[(&Part, Bytes)], read: usize) -> Result<Vec<Arc<ChunkData>>, FetchError> {
+    async fn decode(&self, parts: &[(&Part, Bytes)], read: usize) -> Vec<Result<Arc<ChunkData>, FetchError>> {
         let bytes = parts.iter().map(|(_, stored)| stored.len() as u64).sum::<u64>();
         let tasks = self.fetcher.pool.threads().min((bytes / TASK_BYTES) as usize).clamp(1, parts.len());
         let each = parts.len().div_ceil(tasks);
@@ -187,27 +192,27 @@ impl ReadTask {
                 let alone = parts.len() == 1 && parts[0].1.len() == read;
                 let copied = array.codec.is_raw() && !alone && self.cached && self.fetcher.cache.capacity_bytes() > 0;
                 let metrics = self.fetcher.metrics.clone();
+                let count = parts.len();
                 let work = move || {
-                    let mut decoded = Vec::with_capacity(parts.len());
-                    for (chunk, stored) in parts {
-                        if token.is_cancelled() {
-                            break;
-                        }
+                    let decode = |(chunk, stored): (ChunkCoord, Bytes)| {
                         metrics.chunks_decoded(1);
                         let stored = if copied { Bytes::copy_from_slice(&stored) } else { stored };
-                        let data = array.codec.decode(stored, &array.decoded_shape(&chunk)).map_err(|source| {
-                            FetchError::Decode { chunk, key: Arc::clone(&key), source: Arc::new(source) }
-                        })?;
-                        decoded.push(Arc::new(data));
-                    }
-                    Ok::<_, FetchError>(decoded)
+                        let data = array.codec.decode(stored, &array.decoded_shape(&chunk));
+                        data.map(Arc::new).map_err(|source| FetchError::Decode {
+                            chunk,
+                            key: Arc::clone(&key),
+                            source: Arc::new(source),
+                        })
+                    };
+                    let given_up = |chunk| if token.is_cancelled() { Err(FetchError::GivenUp) } else { decode(chunk) };
+                    parts.into_iter().map(given_up).collect::<Vec<_>>()
                 };
                 let pool = self.fetcher.pool.clone();
-                async move { pool.run(work).await? }
+                async move { pool.run(work).await.unwrap_or_else(|error| vec![Err(error); count]) }
             })
             .collect();
         let most = tasks.len();
-        futures::stream::iter(tasks).buffered(most).try_concat().await
+        futures::stream::iter(tasks).buffered(most).concat().await
     }
 
     /// The stored bytes of one chunk, checked for their length.

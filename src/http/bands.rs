@@ -142,7 +142,7 @@ impl SliceBands {
             let head = &selected.head;
             let (start, end) = (bytes.start.min(head.len() as u64), bytes.end.min(head.len() as u64));
             let mut head = if start < end { head.slice(start as usize..end as usize) } else { Bytes::new() };
-            let elements = selected.pieces(bytes);
+            let elements = selected.pieces(&self.gateway, bytes);
             if elements.is_empty() {
                 pieces.push(SlicePiece { head: std::mem::take(&mut head), piece: None, found: None });
             }

@@ -72,7 +72,7 @@ fn parse(gateway: &Gateway, asked: &SliceRequest, body: &[u8]) -> Result<Parsed,
             None => Ok(request.clone()),
             Some(name) => request.for_field(name).map_err(Problem::from),
         };
-        target::authorised(gateway, asked, request)
+        target::authorised(gateway, asked, request).map_err(|problem| problem.in_field(field.name.as_deref()))
     });
     let targets = targets.collect::<Result<_, _>>()?;
     Ok(Parsed { what: request.what, options, batch, targets })
@@ -93,11 +93,11 @@ async fn attempt(
     match parsed.what {
         What::Explain => {
             set_kind(RequestKind::Explain);
-            dry::explain(gateway, asked, snapshot, &fields.parts()).await
+            dry::explain(gateway, asked, snapshot, &fields.parts(gateway.part_bytes), fields.items).await
         }
         What::Prefetch => {
             set_kind(RequestKind::Prefetch);
-            dry::prefetch(gateway, asked, snapshot, &fields.parts()).await
+            dry::prefetch(gateway, asked, snapshot, &fields.parts(gateway.part_bytes)).await
         }
         What::Slice | What::Describe => send(gateway, asked, fields, snapshot).await,
     }
@@ -111,7 +111,7 @@ async fn send(
 ) -> Result<Response<Body>, Problem> {
     let layout = fields.layout().to_string();
     let len = fields.body_len();
-    let windows = fields.windows();
+    let windows = fields.windows(gateway.part_bytes);
     let source = BatchBands::new(gateway, asked, fields, snapshot);
     let mut bands = source.bands(windows);
     // What fails before the headers leave has a status of its own.

@@ -10,7 +10,7 @@ use super::error::Problem;
 use super::gateway::Gateway;
 use super::{Body, SliceRequest, bands, describe};
 use crate::dataset::{Array, Learning, Snapshot};
-use crate::fetch::{Job, OnError};
+use crate::fetch::{FailedJob, Job, OnError, Wants};
 use crate::model::{Details, ErrorKind, Hyperslab, shape};
 use crate::plan::{self, Explained, ReadPlan};
 
@@ -21,6 +21,8 @@ pub(super) struct Part<'a> {
     pub(super) array: &'a Array,
     /// Its positions.
     pub(super) slab: &'a Hyperslab,
+    /// Parts of one window are read together.
+    pub(super) window: usize,
 }
 
 /// Parts whose chunks are located at once.
@@ -35,11 +37,12 @@ pub(super) async fn explain(
     asked: &SliceRequest,
     snapshot: &Snapshot,
     parts: &[Part<'_>],
+    items: usize,
 ) -> Result<Response<Body>, Problem> {
     let mut body = plan_of(gateway, snapshot, parts).await?;
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
-        body.insert("items".into(), parts.len().into());
+        body.insert("items".into(), items.into());
     }
     Ok(describe::json(&body, None, asked))
 }
@@ -52,8 +55,9 @@ pub(super) async fn plan_of(gateway: &Gateway, snapshot: &Snapshot, parts: &[Par
     let settings = gateway.fetcher.settings();
     let explained: Vec<Explained<'_>> = plans
         .iter()
-        .zip(&cached)
-        .map(|((job, _), cached)| Explained {
+        .zip(cached.iter().zip(parts))
+        .map(|((job, _), (cached, part))| Explained {
+            window: part.window,
             plan: &job.plan,
             cached,
             codec: job.array.codec.fingerprint(),
@@ -87,24 +91,21 @@ pub(super) async fn prefetch(
     parts: &[Part<'_>],
 ) -> Result<Response<Body>, Problem> {
     let capacity = gateway.fetcher.cache().capacity_bytes();
+    let decoded = |part: &Part<'_>| plan::decoded_at_most(&part.array.meta, part.slab);
+    // Chunks that parts share count for each: how many are distinct is not known before they are planned.
+    let total = parts.iter().map(decoded).fold(0, u64::saturating_add);
+    if total > capacity {
+        return Err(too_much(total, capacity));
+    }
     let mut told = Prefetched::default();
     let mut rest = parts;
     while !rest.is_empty() {
         let mut bytes = 0_u64;
-        let mut taken = 0;
-        for part in rest.iter().take(AT_ONCE) {
-            let meta = &part.array.meta;
-            let chunks = plan::chunks_at_most(meta, part.slab);
-            let decoded = chunks.saturating_mul(meta.chunk_bytes().unwrap_or(64 << 10));
-            if decoded > capacity {
-                return Err(too_much(decoded, capacity));
-            }
-            bytes = bytes.saturating_add(decoded);
-            if taken > 0 && bytes > WINDOW_BYTES {
-                break;
-            }
-            taken += 1;
-        }
+        let fits = |part: &&Part<'_>| {
+            bytes = bytes.saturating_add(decoded(part));
+            bytes <= WINDOW_BYTES
+        };
+        let taken = rest.iter().take(AT_ONCE).take_while(fits).count().max(1);
         let (window, after) = rest.split_at(taken);
         told.add(gateway, asked, snapshot, window).await?;
         rest = after;
@@ -145,12 +146,17 @@ impl Prefetched {
             self.cached += hits;
             self.fetched += job.plan.chunks.len() as u64 - absent - hits;
         }
+        let wants = Wants::of(&jobs);
         // Held to the end: what is being read counts as memory in flight.
-        let _reservation = gateway.fetcher.reserve(asked.principal.name(), &jobs).await?;
+        let _reservation = gateway.fetcher.reserve(asked.principal.name(), wants.memory_bytes(&jobs)).await?;
         let moment = gateway.datasets.moment();
-        let gathered = gateway.fetcher.gather(&jobs, OnError::Fail).await;
+        let gathered = gateway.fetcher.gather(&jobs, wants, OnError::Fail).await;
+        let gathered = gathered.map_err(|FailedJob { job, error }| {
+            bands::forget_changed(gateway, &jobs[job].bucket, &error);
+            Problem::from(error).about(&jobs[job].path)
+        })?;
         for (job, gathered) in jobs.iter().zip(gathered) {
-            let gathered = gathered.inspect_err(|error| bands::forget_changed(gateway, &job.bucket, error))?;
+            let gathered = gathered?;
             bands::learn(gateway, &job.bucket, &job.plan, &gathered.learned, moment, snapshot)?;
             let decoded = job.array.chunk_bytes().unwrap_or(64 << 10);
             self.bytes += gathered.present() as u64 * decoded;
@@ -176,7 +182,7 @@ async fn plans(
     learning: Learning,
 ) -> Result<Vec<(Job, u64)>, Problem> {
     let jobs = parts.iter().map(|part| async move {
-        let Part { array, slab } = part;
+        let Part { array, slab, .. } = part;
         let about = |problem: Problem| problem.about(&array.path);
         let survey = plan::survey(&array.meta, slab, &gateway.limits).map_err(|error| about(error.into()))?;
         let found = gateway.datasets.locate(array, &survey, learning, snapshot).await.map_err(|e| about(e.into()))?;

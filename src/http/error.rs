@@ -33,6 +33,15 @@ impl Problem {
         Self { details: Box::new(details), ..self }
     }
 
+    /// The same about a field of a batch, if it has a name and no closer place is known.
+    #[must_use]
+    pub fn in_field(mut self, field: Option<&str>) -> Self {
+        if self.details.field.is_none() {
+            self.details.field = field.map(str::to_owned);
+        }
+        self
+    }
+
     /// The same about an item of a batch, in a field if that has a name.
     #[must_use]
     pub fn in_item(mut self, item: usize, field: Option<&str>) -> Self {

@@ -77,6 +77,9 @@ pub struct Gateway {
     pub json_elements: u64,
     /// Selections of a batch, over all its fields.
     pub batch_items: usize,
+    /// Bytes of decoded chunks that are held at once for a part of an answer: an answer of few bytes from many large
+    /// chunks is made in more parts.
+    pub part_bytes: u64,
     /// Bytes of one upload.
     pub upload_bytes: u64,
     /// Bodies built whole, kept briefly.
@@ -106,6 +109,8 @@ impl Gateway {
             limits: settings.limits,
             json_elements: settings.json_elements,
             batch_items: settings.batch_items,
+            // Two parts of a streaming answer are held at once, and other requests have their turn.
+            part_bytes: settings.inflight_bytes / 4,
             upload_bytes: settings.upload_bytes,
             bodies: BodyCache::new(),
         }))

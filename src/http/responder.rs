@@ -16,8 +16,10 @@ use super::headers::{self, Elements};
 use super::selected::{Etag, Selected, Versioned};
 use super::{Body, SliceRequest, full};
 use crate::dataset::Snapshot;
+use crate::fetch::Reservation;
 use crate::format::Storage;
-use crate::model::{Details, ErrorKind};
+use crate::model::{ChunkData, Details, ErrorKind, shape};
+use crate::tensor::Tensor;
 use crate::wire;
 
 /// Everything that writing the answer needs.
@@ -90,22 +92,11 @@ impl Responder<'_> {
         let body = match kept {
             Some(body) => body,
             None => {
-                let fetched = {
-                    let found = self.versioned.found.take();
-                    fetch(
-                        self.gateway,
-                        &self.asked.principal,
-                        &self.selected,
-                        self.snapshot,
-                        &self.selected.slab,
-                        found,
-                    )
-                    .await?
-                };
+                let (tensor, reservation) = self.tensor().await?;
                 let selected = Arc::clone(&self.selected);
                 let encode = move || {
-                    let body = wire::encode(selected.format, &selected.array.name, &fetched.tensor, &selected.dims);
-                    drop(fetched.reservation);
+                    let body = wire::encode(selected.format, &selected.array.name, &tensor, &selected.dims);
+                    drop(reservation);
                     body
                 };
                 Bytes::from(self.gateway.fetcher.pool().run(encode).await??)
@@ -122,6 +113,34 @@ impl Responder<'_> {
         let part = body.slice(range.start as usize..range.end as usize);
         let part = if self.asked.method == Method::HEAD { Bytes::new() } else { part };
         Ok(self.finish(status, full(part), Some((&range, len))))
+    }
+
+    /// All elements, with the memory that they were promised.
+    async fn tensor(&mut self) -> Result<(Tensor, Reservation), Problem> {
+        let (gateway, principal, selected) = (self.gateway, &self.asked.principal, &self.selected);
+        let mut pieces = selected.all_pieces(gateway).into_iter();
+        let (first, second) = (pieces.next(), pieces.next());
+        let Some(second) = second else {
+            let found = self.versioned.found.take();
+            let slab = first.as_ref().map_or(&selected.slab, |piece| &piece.slab);
+            let found = found.filter(|_| *slab == selected.slab);
+            let fetched = fetch(gateway, principal, selected, self.snapshot, slab, found).await?;
+            return Ok((fetched.tensor, fetched.reservation));
+        };
+        let bytes = shape::bytes(&selected.shape, selected.element_bytes() as usize).unwrap_or(u64::MAX);
+        let reservation = gateway.fetcher.reserve(principal.name(), bytes).await?;
+        let (mut fixed, mut variable) = (Vec::new(), Vec::new());
+        for piece in first.into_iter().chain([second]).chain(pieces) {
+            let fetched = fetch(gateway, principal, selected, self.snapshot, &piece.slab, None).await?;
+            match fetched.tensor.data {
+                ChunkData::Fixed(bytes) => fixed.extend_from_slice(&bytes),
+                ChunkData::Variable(values) => variable.extend(values),
+            }
+        }
+        let dtype = selected.array.meta.dtype.clone();
+        let is_fixed = dtype.size_bytes().is_some();
+        let data = if is_fixed { ChunkData::Fixed(fixed.into()) } else { ChunkData::Variable(variable) };
+        Ok((Tensor { shape: selected.shape.clone(), dtype, data }, reservation))
     }
 
     fn finish(&self, status: StatusCode, body: Body, sent: Option<(&std::ops::Range<u64>, u64)>) -> Response<Body> {

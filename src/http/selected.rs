@@ -82,8 +82,8 @@ impl Selected {
             (Vec::new(), None)
         };
         let size = element_bytes(meta);
-        let one_band =
-            !format.streams() || shape::bytes(&shape, size as usize).is_some_and(|bytes| bytes <= BAND_BYTES);
+        let bytes = shape::bytes(&shape, size as usize).unwrap_or(u64::MAX);
+        let one_band = bytes <= BAND_BYTES && plan::decoded_at_most(meta, &slab) <= gateway.part_bytes;
         let survey = one_band.then(|| plan::survey(meta, &slab, &gateway.limits)).transpose()?;
         let objects = match &survey {
             Some(survey) => Some(survey.objects.clone()),
@@ -158,14 +158,32 @@ impl Selected {
     }
 
     /// The pieces that hold the elements beneath `bytes` of the body.
-    pub(super) fn pieces(&self, bytes: &std::ops::Range<u64>) -> Vec<Piece> {
+    pub(super) fn pieces(&self, gateway: &Gateway, bytes: &std::ops::Range<u64>) -> Vec<Piece> {
         let (size, head) = (self.element_bytes(), self.head.len() as u64);
         if size == 0 || bytes.end <= head {
             return Vec::new();
         }
         let first = bytes.start.saturating_sub(head) / size;
         let last = (bytes.end - head).div_ceil(size);
-        self.slab.pieces(first..last, self.band_elements(size), self.array.meta.chunk_shape())
+        self.cut(gateway, first..last)
+    }
+
+    /// Elements of the selection in pieces that may be held at once.
+    fn cut(&self, gateway: &Gateway, elements: std::ops::Range<u64>) -> Vec<Piece> {
+        let meta = &self.array.meta;
+        let most = self.band_elements(self.element_bytes().max(1));
+        // The last first: a piece is taken from the end.
+        let mut left = self.slab.pieces(elements, most, meta.chunk_shape());
+        left.reverse();
+        let mut pieces = Vec::with_capacity(left.len());
+        while let Some(piece) = left.pop() {
+            let fits = plan::decoded_at_most(meta, &piece.slab) <= gateway.part_bytes;
+            match if fits { None } else { piece.halves() } {
+                Some([first, second]) => left.extend([second, first]),
+                None => pieces.push(piece),
+            }
+        }
+        pieces
     }
 
     /// Whether the whole selection is too large for the cache: keeping its chunks would push out what is hot, and the
@@ -176,9 +194,8 @@ impl Selected {
     }
 
     /// All of the selection in pieces, whatever its format.
-    pub(super) fn all_pieces(&self) -> Vec<Piece> {
-        let elements = self.slab.elements().unwrap_or(0);
-        self.slab.pieces(0..elements, self.band_elements(self.element_bytes().max(1)), self.array.meta.chunk_shape())
+    pub(super) fn all_pieces(&self, gateway: &Gateway) -> Vec<Piece> {
+        self.cut(gateway, 0..self.slab.elements().unwrap_or(0))
     }
 
     /// Elements of a band: whole chunks along the axis that it is cut on, where these are not too many.

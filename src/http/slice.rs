@@ -17,7 +17,7 @@ use super::target::{self, Target};
 use super::{Body, SliceRequest, describe, full, set_kind};
 use crate::dataset::Snapshot;
 use crate::metrics::RequestKind;
-use crate::model::{Details, ErrorKind};
+use crate::model::{Details, ErrorKind, Piece};
 use crate::query::What;
 
 /// Answers a request about an array. Failures are answers too.
@@ -116,8 +116,9 @@ async fn explain(
     let array = target::array(gateway, asked, target, snapshot).await?;
     let path = array.path.clone();
     let selected = Selected::new(gateway, asked, &target.request, array).map_err(|problem| problem.about(&path))?;
-    let part = Part { array: &selected.array, slab: &selected.slab };
-    let mut body = dry::plan_of(gateway, snapshot, &[part]).await.map_err(|problem| problem.about(&path))?;
+    let pieces = selected.all_pieces(gateway);
+    let mut body =
+        dry::plan_of(gateway, snapshot, &parts(&selected, &pieces)).await.map_err(|problem| problem.about(&path))?;
     let meta = &selected.array.meta;
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
@@ -143,9 +144,17 @@ async fn prefetch(
     let path = array.path.clone();
     let about = |problem: Problem| problem.about(&path);
     let selected = Selected::new(gateway, asked, &target.request, array).map_err(about)?;
-    let pieces = selected.all_pieces();
-    let parts: Vec<Part<'_>> = pieces.iter().map(|piece| Part { array: &selected.array, slab: &piece.slab }).collect();
-    dry::prefetch(gateway, asked, snapshot, &parts).await.map_err(about)
+    let pieces = selected.all_pieces(gateway);
+    dry::prefetch(gateway, asked, snapshot, &parts(&selected, &pieces)).await.map_err(about)
+}
+
+/// Pieces of a selection, each read by itself.
+fn parts<'a>(selected: &'a Selected, pieces: &'a [Piece]) -> Vec<Part<'a>> {
+    if pieces.is_empty() {
+        return vec![Part { array: &selected.array, slab: &selected.slab, window: 0 }];
+    }
+    let pieces = pieces.iter().enumerate();
+    pieces.map(|(window, piece)| Part { array: &selected.array, slab: &piece.slab, window }).collect()
 }
 
 /// `Cache-Control: no-cache` asks for versions to be looked up, whatever the freshness.

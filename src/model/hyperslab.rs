@@ -71,6 +71,26 @@ pub struct Piece {
     pub elements: Range<u64>,
 }
 
+impl Piece {
+    /// The piece in two, each contiguous in the answer; `None` for a single element.
+    pub fn halves(&self) -> Option<[Self; 2]> {
+        let counts = self.slab.counts();
+        // All axes before the first that is longer than one have one position: cut there, both halves are contiguous.
+        let axis = counts.iter().position(|&count| count > 1)?;
+        let half = counts[axis] / 2;
+        let part = |range: Range<u64>| {
+            let ranges: Vec<Range<u64>> =
+                counts.iter().enumerate().map(|(i, &n)| if i == axis { range.clone() } else { 0..n }).collect();
+            self.slab.part(&ranges)
+        };
+        let middle = self.elements.start + (self.elements.end - self.elements.start) / counts[axis] * half;
+        Some([
+            Self { slab: part(0..half), elements: self.elements.start..middle },
+            Self { slab: part(half..counts[axis]), elements: middle..self.elements.end },
+        ])
+    }
+}
+
 impl Hyperslab {
     /// A hyperslab from its axes; `kept[i]` is false for an axis that an integer selected.
     ///
@@ -193,6 +213,28 @@ mod tests {
                 at = piece.elements.end;
             }
             prop_assert_eq!(at, range.end);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn halves_are_contiguous_and_together_the_piece(shape in prop::collection::vec(1_u64..6, 0..5)) {
+            let slab = Hyperslab::whole(&shape);
+            let n = slab.elements().unwrap_or(0);
+            let whole = Piece { slab, elements: 7..7 + n };
+            match whole.halves() {
+                None => prop_assert_eq!(n, 1),
+                Some([first, second]) => {
+                    prop_assert_eq!((first.elements.start, second.elements.end), (7, 7 + n));
+                    prop_assert_eq!(first.elements.end, second.elements.start);
+                    for half in [&first, &second] {
+                        prop_assert_eq!(half.slab.elements(), Some(half.elements.end - half.elements.start));
+                    }
+                    let axis = shape.iter().position(|&n| n > 1).expect("longer than one");
+                    let cut = &second.slab.axes()[axis];
+                    prop_assert_eq!(cut, &Axis::all(shape[axis]).part(shape[axis] / 2..shape[axis]));
+                }
+            }
         }
     }
 

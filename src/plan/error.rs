@@ -100,8 +100,8 @@ impl Fault for PlanError {
                 Details { valid: Some(format!("at most {limit} chunks")), ..Details::default() }
             }
             Self::ChunkTooLarge { .. } => Details::default(),
-            Self::Index { chunk, key, .. } | Self::Bloated { chunk, key, .. } | Self::Length { chunk, key, .. } => {
-                Details { chunk: Some(chunk.to_string()), array: Some(key.clone()), ..Details::default() }
+            Self::Index { chunk, .. } | Self::Bloated { chunk, .. } | Self::Length { chunk, .. } => {
+                Details { chunk: Some(chunk.to_string()), ..Details::default() }
             }
         }
     }

@@ -14,6 +14,8 @@ const LISTED: usize = 1000;
 /// A plan to be explained.
 #[derive(Debug, Clone, Copy)]
 pub struct Explained<'a> {
+    /// Plans of one window are run at once; their reads are joined. Ascending.
+    pub window: usize,
     /// The plan.
     pub plan: &'a ReadPlan,
     /// Per chunk of the plan, whether it needs no read.
@@ -27,16 +29,19 @@ pub struct Explained<'a> {
 /// What the reads of one object are joined from.
 type Object<'a> = (&'a str, Option<&'a Version>, [u8; 16]);
 
-/// Describes plans that are run together as JSON: chunks touched and absent, the ranged reads, bytes from the store and
+/// Ranges that are joined, and the largest hole between them.
+type Ranges = (u64, Vec<Range<u64>>);
+
+/// Describes plans as JSON: chunks touched and absent, the ranged reads, bytes from the store and
 /// of the answers. A chunk that several plans touch counts once.
 ///
 /// `most_bytes` is that of [`coalesce`]; `chunks_total` the number of chunks of the arrays.
 pub fn explain(plans: &[Explained<'_>], most_bytes: u64, chunks_total: u64) -> Value {
     let mut seen: HashSet<(Object<'_>, u64, &ChunkCoord)> = HashSet::new();
-    let mut wanted: BTreeMap<Object<'_>, (u64, Vec<Range<u64>>)> = BTreeMap::new();
+    let mut wanted: BTreeMap<(usize, Object<'_>), Ranges> = BTreeMap::new();
     let (mut touched, mut absent, mut hits, mut uses) = (0_u64, 0_u64, 0_u64, 0_u64);
     let (mut requests, mut store_bytes, mut touched_bytes, mut unknown_sizes) = (0_u64, 0_u64, 0_u64, 0_u64);
-    for Explained { plan, cached, codec, gap_bytes } in plans {
+    for Explained { window, plan, cached, codec, gap_bytes } in plans {
         for (chunk, cached) in plan.chunks.iter().zip(*cached) {
             uses += 1;
             let Some(extent) = &chunk.extent else {
@@ -61,12 +66,12 @@ pub fn explain(plans: &[Explained<'_>], most_bytes: u64, chunks_total: u64) -> V
                 unknown_sizes += 1;
             } else {
                 touched_bytes += extent.range.end - extent.range.start;
-                wanted.entry(source).or_insert((*gap_bytes, Vec::new())).1.push(extent.range.clone());
+                wanted.entry((*window, source)).or_insert((*gap_bytes, Vec::new())).1.push(extent.range.clone());
             }
         }
     }
     let mut reads = Vec::new();
-    for ((key, ..), (gap_bytes, ranges)) in &wanted {
+    for ((_, (key, ..)), (gap_bytes, ranges)) in &wanted {
         for read in coalesce(ranges, *gap_bytes, most_bytes) {
             requests += 1;
             store_bytes += read.range.end - read.range.start;

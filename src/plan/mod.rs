@@ -15,4 +15,4 @@ pub use error::{Limits, PlanError};
 pub use explain::{Explained, explain};
 pub use read_plan::{Extent, Located, ObjectFacts, PlannedChunk, PlannedObject, ReadPlan};
 pub use runs::{AxisChunk, Run, chunks_along};
-pub use survey::{Survey, SurveyedChunk, check, chunks_at_most, objects, survey};
+pub use survey::{Survey, SurveyedChunk, check, chunks_at_most, decoded_at_most, objects, survey};

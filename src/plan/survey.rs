@@ -200,6 +200,13 @@ pub fn chunks_at_most(array: &ArrayMeta, slab: &Hyperslab) -> u64 {
     along.fold(1_u64, u64::saturating_mul)
 }
 
+/// The most bytes that the chunks which `slab` touches take once decoded; saturating. Elements of varying length count
+/// by a flat estimate.
+pub fn decoded_at_most(array: &ArrayMeta, slab: &Hyperslab) -> u64 {
+    const VARIABLE: u64 = 64 << 10;
+    chunks_at_most(array, slab).saturating_mul(array.chunk_bytes().unwrap_or(VARIABLE))
+}
+
 fn check_chunks(array: &ArrayMeta, slab: &Hyperslab, limits: &Limits) -> Result<(), PlanError> {
     let chunks = chunks_at_most(array, slab);
     if chunks > limits.chunks {

@@ -6,7 +6,7 @@
 use std::fmt;
 
 use serde::Deserialize;
-use serde::de::{Deserializer, MapAccess, Visitor};
+use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::grammar::{parse_dim, parse_slice};
 use super::{Dim, QueryError, Selection};
@@ -34,7 +34,7 @@ impl Batch {
     /// [`QueryError::InvalidValue`] for a body that is no batch, or has more than `most` items over all fields. An
     /// item whose selection does not follow the grammar is an error of that item.
     pub fn parse(body: &[u8], like: &Selection, most: usize) -> Result<Self, QueryError> {
-        let document: Document =
+        let Object(document): Object<Document> =
             serde_json::from_slice(body).map_err(|error| invalid(error.to_string(), "see the OpenAPI document"))?;
         if document.v != 1 {
             return Err(invalid(format!("version {} is unknown", document.v), "\"v\":1"));
@@ -60,7 +60,7 @@ impl Batch {
             return Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")));
         }
         let fields = fields.into_iter().map(|(name, items)| {
-            let items = items.into_iter().map(|item| item.selection(like)).collect();
+            let items = items.into_iter().map(|Object(item)| item.selection(like)).collect();
             BatchField { name, items }
         });
         Ok(Self { fields: fields.collect() })
@@ -85,17 +85,8 @@ fn invalid(reason: String, valid: &str) -> QueryError {
 #[serde(deny_unknown_fields)]
 struct Document {
     v: u64,
-    items: Option<Vec<Item>>,
+    items: Option<Vec<Object<Item>>>,
     fields: Option<Fields>,
-}
-
-/// Fields in the order of the document, each once: the order is that of the answer.
-struct Fields(Vec<(String, Vec<Item>)>);
-
-impl<'de> Deserialize<'de> for Fields {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        in_order(deserializer, "an object of arrays, by field").map(Self)
-    }
 }
 
 #[derive(Deserialize)]
@@ -103,6 +94,38 @@ impl<'de> Deserialize<'de> for Fields {
 struct Item {
     slice: Option<String>,
     isel: Option<Named>,
+}
+
+/// A structure written as an object: serde would take a list of its values as well.
+struct Object<T>(T);
+
+impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Entries<T>(std::marker::PhantomData<T>);
+
+        impl<'de, T: Deserialize<'de>> Visitor<'de> for Entries<T> {
+            type Value = Object<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("an object")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Self::Value, A::Error> {
+                T::deserialize(serde::de::value::MapAccessDeserializer::new(map)).map(Object)
+            }
+        }
+
+        deserializer.deserialize_map(Entries(std::marker::PhantomData))
+    }
+}
+
+/// Fields in the order of the document, each once: the order is that of the answer.
+struct Fields(Vec<(String, Vec<Object<Item>>)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        in_order(deserializer, "an object of lists, by field").map(Self)
+    }
 }
 
 struct Named(Vec<(String, Index)>);
@@ -114,12 +137,42 @@ impl<'de> Deserialize<'de> for Named {
 }
 
 /// What is taken along one dimension.
-#[derive(Deserialize)]
-#[serde(untagged)]
 enum Index {
     One(i64),
     List(Vec<i64>),
     Text(String),
+}
+
+impl<'de> Deserialize<'de> for Index {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Index;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("text such as `0:16`, an integer, or a list of integers")
+            }
+
+            fn visit_i64<E: serde::de::Error>(self, index: i64) -> Result<Index, E> {
+                Ok(Index::One(index))
+            }
+
+            fn visit_u64<E: serde::de::Error>(self, index: u64) -> Result<Index, E> {
+                i64::try_from(index).map(Index::One).map_err(|_| E::custom(format!("{index} is beyond 64 bits")))
+            }
+
+            fn visit_str<E: serde::de::Error>(self, text: &str) -> Result<Index, E> {
+                Ok(Index::Text(text.to_owned()))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, list: A) -> Result<Index, A::Error> {
+                Vec::deserialize(serde::de::value::SeqAccessDeserializer::new(list)).map(Index::List)
+            }
+        }
+
+        deserializer.deserialize_any(Any)
+    }
 }
 
 impl Item {
@@ -159,7 +212,9 @@ fn in_order<'de, T: Deserialize<'de>, D: Deserializer<'de>>(
 
         fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Self::Value, A::Error> {
             let mut entries: Vec<(String, T)> = Vec::new();
-            while let Some((name, entry)) = map.next_entry::<String, T>()? {
+            while let Some(name) = map.next_key::<String>()? {
+                let entry =
+                    map.next_value::<T>().map_err(|error| serde::de::Error::custom(format!("`{name}`: {error}")))?;
                 if entries.iter().any(|(known, _)| *known == name) {
                     return Err(serde::de::Error::custom(format!("`{name}` is given twice")));
                 }
@@ -221,7 +276,11 @@ mod tests {
     fn malformed_bodies_are_told_what_is_wrong() {
         for (body, part) in [
             ("", "EOF"),
-            ("[]", "struct"),
+            ("[]", "an object"),
+            (r#"{"v":1,"items":[["0:4",null]]}"#, "an object"),
+            (r#"{"v":1,"items":[{"isel":{"time":1.5}}]}"#, "`time`"),
+            (r#"{"v":1,"items":[{"isel":{"time":null}}]}"#, "`time`"),
+            (r#"{"v":1,"items":[{"isel":{"time":[1,2.5]}}]}"#, "`time`"),
             (r#"{"items":[]}"#, "missing field `v`"),
             (r#"{"v":2,"items":[]}"#, "version 2"),
             (r#"{"v":1}"#, "either"),

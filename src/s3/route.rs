@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{Extensions, HeaderMap, Method, Uri};
-use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use http_body_util::BodyExt as _;
 use s3s::route::S3Route;
 use s3s::{Body, S3Request, S3Response, S3Result};
 
@@ -120,17 +120,29 @@ fn response(answer: http::Response<Body>) -> S3Response<Body> {
 /// Largest body of a batch, in bytes: some 100 for each of 100,000 selections.
 const BATCH_BYTES: usize = 16 << 20;
 
+/// So much is read, the rest thrown away, of a body that is too long: a client that is still sending would see its
+/// connection break, and not why.
+const DRAINED_BYTES: usize = 64 << 20;
+
 /// The body of a batch. s3s has checked its signature and compares its bytes with the signed hash as they come.
-async fn read_whole(body: Body) -> Result<Bytes, Failure> {
-    match Limited::new(body, BATCH_BYTES).collect().await {
-        Ok(body) => Ok(body.to_bytes()),
-        Err(error) if error.is::<LengthLimitError>() => {
-            let message = format!("the body of a batch has more than {BATCH_BYTES} bytes; send it in parts");
-            Err(Failure::kind(ErrorKind::SliceTooLarge, message))
-        }
-        Err(error) => {
-            let message = format!("the body could not be read: {error}");
-            Err(Failure::kind(ErrorKind::InvalidRequest, message))
+async fn read_whole(mut body: Body) -> Result<Bytes, Failure> {
+    let mut whole = BytesMut::new();
+    let mut len = 0_usize;
+    while let Some(frame) = body.frame().await {
+        let frame = frame.map_err(|error| {
+            Failure::kind(ErrorKind::InvalidRequest, format!("the body could not be read: {error}"))
+        })?;
+        let Ok(data) = frame.into_data() else { continue };
+        len = len.saturating_add(data.len());
+        if len <= BATCH_BYTES {
+            whole.extend_from_slice(&data);
+        } else if len > DRAINED_BYTES {
+            break;
         }
     }
+    if len > BATCH_BYTES {
+        let message = format!("the body of a batch has more than {BATCH_BYTES} bytes; send it in parts");
+        return Err(Failure::kind(ErrorKind::SliceTooLarge, message));
+    }
+    Ok(whole.freeze())
 }

@@ -94,11 +94,6 @@ def test_reserved_features_are_501(served: Gateway, name: str) -> None:
     refused(served, f"{A}/@{name}=1.npy", 501, "NotImplemented")
 
 
-def test_batch_is_501(served: Gateway) -> None:
-    got = served.request("POST", A, params={"batch": ""}, data='{"v":1,"items":[{"slice":"0"}]}')
-    assert (got.status_code, error_code(got)) == (501, "NotImplemented")
-
-
 @pytest.mark.parametrize("name", ["../secret", "..", ".", "a/../b", "/video", "video/", "a//b", "%2e%2e/x", ""])
 def test_array_names_cannot_leave_their_container(served: Gateway, name: str) -> None:
     got = served.get("/data/g.zarr", array=name, slice="0")

@@ -86,7 +86,7 @@ def test_explain_agrees_with_what_a_cold_crop_costs(cold: Callable[..., Gateway]
         said = json.dumps(plan)
         assert plan["answer_bytes"] == len(got.content) == answer_bytes, said
         touched = chunks_of(where)
-        assert plan["chunks"] == {"total": ALL_CHUNKS, "touched": touched, "absent": 0, "pruned": 0}, said
+        assert plan["chunks"] == {"total": ALL_CHUNKS, "touched": touched, "absent": 0, "pruned": 0, "shared": 0}, said
         assert plan["cache"] == {"hits": 0, "misses": touched}, said
         assert (made, moved) == (plan["store_requests"], plan["store_bytes"]), said
         assert len(plan["reads"]) == made and sum(read["len"] for read in plan["reads"]) == moved, said

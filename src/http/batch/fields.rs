@@ -19,7 +19,7 @@ use crate::wire::batch::{LayoutField, RECORD_BYTES, aligned, layout};
 const WINDOW_BYTES: u64 = 8 << 20;
 
 /// Chunks that are planned at once, where items are small and touch many.
-const WINDOW_CHUNKS: u64 = 16_384;
+const WINDOW_CHUNKS: u64 = 65_536;
 
 /// Largest item, in bytes: it is held whole. Larger ones stream as slices.
 const ITEM_BYTES: u64 = 256 << 20;
@@ -67,13 +67,17 @@ impl Fields {
         options: BatchOptions,
         snapshot: &Snapshot,
     ) -> Result<Self, Problem> {
-        let arrays = targets.iter().map(|target| target::array(gateway, asked, target, snapshot));
+        let arrays = targets.iter().zip(&batch.fields).map(|(target, field)| async move {
+            let array = target::array(gateway, asked, target, snapshot).await;
+            array.map_err(|problem| problem.in_field(field.name.as_deref()))
+        });
         let arrays = futures::future::try_join_all(arrays).await?;
         let items = batch.len();
         let mut fields = Vec::with_capacity(arrays.len());
         let mut total = 0_u64;
         for ((array, target), of_field) in arrays.into_iter().zip(targets).zip(&batch.fields) {
-            let field = Field::resolve(gateway, &target.request, array, of_field, options)?;
+            let field = Field::resolve(gateway, &target.request, array, of_field, options)
+                .map_err(|problem| problem.in_field(of_field.name.as_deref()))?;
             total = field.slabs.iter().flatten().map(|slab| field.bytes_of(slab)).fold(total, u64::saturating_add);
             fields.push(field);
         }
@@ -166,35 +170,46 @@ impl Fields {
     }
 
     /// The parts in runs that are put together at once.
-    pub(super) fn windows(&self) -> Vec<Range<usize>> {
+    pub(super) fn windows(&self, part_bytes: u64) -> Vec<Range<usize>> {
         let mut windows: Vec<Range<usize>> = Vec::new();
-        let (mut bytes, mut chunks) = (0_u64, 0_u64);
+        let (mut bytes, mut chunks, mut decoded) = (0_u64, 0_u64, 0_u64);
         for unit in 0..self.units() {
             let (item, field) = self.unit(unit);
             let field = &self.fields[field];
-            let (of_unit, chunks_of_unit) = match &field.slabs[item] {
-                Ok(slab) => (field.bytes_of(slab), plan::chunks_at_most(&field.array.meta, slab)),
-                Err(_) => (field.stacked.as_ref().map_or(1024, |stacked| stacked.item_bytes), 0),
+            let meta = &field.array.meta;
+            let (its_bytes, its_chunks, its_decoded) = match &field.slabs[item] {
+                Ok(slab) => (field.bytes_of(slab), plan::chunks_at_most(meta, slab), plan::decoded_at_most(meta, slab)),
+                Err(_) => (field.stacked.as_ref().map_or(1024, |stacked| stacked.item_bytes), 0, 0),
             };
-            let full =
-                bytes.saturating_add(of_unit) > WINDOW_BYTES || chunks.saturating_add(chunks_of_unit) > WINDOW_CHUNKS;
+            // Chunks that items share count for each: what is held at once is at most this.
+            let full = bytes.saturating_add(its_bytes) > WINDOW_BYTES
+                || chunks.saturating_add(its_chunks) > WINDOW_CHUNKS
+                || decoded.saturating_add(its_decoded) > part_bytes;
             match windows.last_mut() {
                 Some(window) if !full => window.end = unit + 1,
                 Some(_) | None => {
                     windows.push(unit..unit + 1);
-                    (bytes, chunks) = (0, 0);
+                    (bytes, chunks, decoded) = (0, 0, 0);
                 }
             }
-            bytes = bytes.saturating_add(of_unit);
-            chunks = chunks.saturating_add(chunks_of_unit);
+            bytes = bytes.saturating_add(its_bytes);
+            chunks = chunks.saturating_add(its_chunks);
+            decoded = decoded.saturating_add(its_decoded);
         }
         windows
     }
 
     /// What the batch reads, for answers that send no elements.
-    pub(super) fn parts(&self) -> Vec<Part<'_>> {
-        let slabs = self.fields.iter().flat_map(|field| field.slabs.iter().map(move |slab| (field, slab)));
-        slabs.filter_map(|(field, slab)| Some(Part { array: &field.array, slab: slab.as_ref().ok()? })).collect()
+    pub(super) fn parts(&self, part_bytes: u64) -> Vec<Part<'_>> {
+        let windows = self.windows(part_bytes).into_iter().enumerate();
+        let units = windows.flat_map(|(window, units)| units.map(move |unit| (window, unit)));
+        units
+            .filter_map(|(window, unit)| {
+                let (item, field) = self.unit(unit);
+                let field = &self.fields[field];
+                Some(Part { array: &field.array, slab: field.slabs[item].as_ref().ok()?, window })
+            })
+            .collect()
     }
 }
 
@@ -280,10 +295,15 @@ fn slab(
     request.check_shape(&slab.answer_shape())?;
     plan::check(meta, &slab, &gateway.limits)?;
     let bytes = shape::bytes(&slab.counts(), meta.dtype.size_bytes().unwrap_or(1)).unwrap_or(u64::MAX);
-    if bytes > ITEM_BYTES {
-        let message =
-            format!("an item of {bytes} bytes; more than {ITEM_BYTES} are asked for as a slice, which streams");
-        let details = Details { valid: Some(format!("at most {ITEM_BYTES} bytes")), ..Details::default() };
+    let most = ITEM_BYTES.min(gateway.part_bytes);
+    let held = bytes.max(plan::decoded_at_most(meta, &slab));
+    // One chunk is held whole however it is asked for.
+    if held > most && (bytes > most || plan::chunks_at_most(meta, &slab) > 1) {
+        let message = format!(
+            "an item of {bytes} bytes, {held} with the chunks beneath it; more than {most} are asked for as a slice, \
+             which is made in parts"
+        );
+        let details = Details { valid: Some(format!("at most {most} bytes")), ..Details::default() };
         return Err(Problem::new(ErrorKind::SliceTooLarge, message).at(details));
     }
     Ok(slab)

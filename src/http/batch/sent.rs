@@ -12,7 +12,7 @@ use super::super::error::{self, Problem};
 use super::super::gateway::Gateway;
 use super::fields::{Field, Fields};
 use crate::dataset::{Learning, Snapshot};
-use crate::fetch::{Filling, Gathered, Job, OnError, Slot};
+use crate::fetch::{FailedJob, Filling, Gathered, Job, OnError, Slot, Wants};
 use crate::model::{ErrorKind, Hyperslab};
 use crate::plan::ReadPlan;
 use crate::wire::batch::{ALIGNMENT, Frame, Record, aligned, dtype_code, end_frame};
@@ -67,7 +67,7 @@ impl BatchBands {
 
     /// Reads the chunks of a window, each once, and hands every part its own.
     async fn read(&self, window: Range<usize>) -> Result<(Vec<Unit>, crate::fetch::Reservation), Problem> {
-        let planned = window.map(|unit| async move {
+        let planned = window.clone().map(|unit| async move {
             let (item, number) = self.fields.unit(unit);
             let field = &self.fields.fields[number];
             let slab = field.slabs[item].as_ref().map_err(Problem::clone)?;
@@ -82,10 +82,20 @@ impl BatchBands {
             return Err(problem.clone());
         }
         let jobs: Vec<Job> = planned.iter().flatten().cloned().collect();
-        let reservation = self.gateway.fetcher.reserve(self.asked.principal.name(), &jobs).await?;
+        let fetcher = &self.gateway.fetcher;
+        let wants = Wants::of(&jobs);
+        let reservation = fetcher.reserve(self.asked.principal.name(), wants.memory_bytes(&jobs)).await?;
         let moment = self.gateway.datasets.moment();
         let on_error = if skip { OnError::Skip } else { OnError::Fail };
-        let mut gathered = self.gateway.fetcher.gather(&jobs, on_error).await.into_iter();
+        let mut gathered = match fetcher.gather(&jobs, wants, on_error).await {
+            Ok(gathered) => gathered.into_iter(),
+            // Without `skip` every part has a job.
+            Err(FailedJob { job, error }) => {
+                bands::forget_changed(&self.gateway, &jobs[job].bucket, &error);
+                let (item, field) = self.fields.unit(window.start + job);
+                return Err(self.in_item(error.into(), item, &self.fields.fields[field]));
+            }
+        };
         let mut jobs = jobs.into_iter();
         let mut units: Vec<Unit> = Vec::with_capacity(planned.len());
         for planned in planned {
