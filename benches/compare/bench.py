@@ -18,15 +18,13 @@ from typing import Any
 
 import numpy as np
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
-
-import workload  # noqa: E402
-from client import Connection, Wrk, get, slice_path  # noqa: E402
-from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, local_store, s3_store  # noqa: E402
-from meter import on_cores  # noqa: E402
-from rounds import Row  # noqa: E402
-from seaweed import Seaweed, free_ports  # noqa: E402
-from sigv4 import canonical_query, signed  # noqa: E402
+import workload
+from client import Connection, Wrk, get, slice_path
+from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, local_store, s3_store
+from meter import on_cores
+from rounds import Row
+from seaweed import Seaweed, free_ports
+from sigv4 import canonical_query, signed
 
 SETTLED_SECONDS = 2.5
 """The gateway keeps nothing of a local file that changed less than two seconds ago."""

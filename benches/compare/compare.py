@@ -13,6 +13,9 @@ import sys
 import traceback
 from pathlib import Path
 
+# The tests' servers and clients serve here too.
+sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
+
 MEASURES = (
     "hop", "throughput", "tensorstore", "cold", "decode", "batch", "pushdown", "objects", "link", "memory", "stream",
 )  # fmt: skip

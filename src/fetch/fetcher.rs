@@ -236,14 +236,19 @@ impl Fetcher {
         let data = match answer_len(&job.plan)? {
             Some(len) => {
                 let buffers = self.buffers.clone();
-                let here = len <= INLINE_BYTES && gathered.is_decoded();
+                let decoded = gathered.is_decoded();
                 let (watch, _given_up) = self.watch();
                 let fill = move || {
                     let mut out = buffers.take(len);
                     fill_answer(&job, gathered, &mut out, &watch)?;
                     Ok::<_, FetchError>(ChunkData::Fixed(out.freeze(len)))
                 };
-                if here { DecodePool::run_here(fill)?? } else { self.pool.run(fill).await?? }
+                match (decoded, len <= INLINE_BYTES) {
+                    (true, true) => DecodePool::run_here(fill)??,
+                    (true, false) => self.pool.run(fill).await??,
+                    // What is still stored is decoded by all threads.
+                    (false, _) => self.pool.run_spread(fill).await??,
+                }
             }
             None => {
                 let (watch, _given_up) = self.watch();

@@ -177,6 +177,6 @@ impl Fetcher {
                 .collect();
             Ok((buffer, sums?))
         };
-        self.pool.run(work).await?
+        self.pool.run_spread(work).await?
     }
 }

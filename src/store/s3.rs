@@ -12,7 +12,6 @@ mod upload;
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use aws_config::retry::RetryConfig;
 use aws_sdk_s3::Client;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use bytes::{Bytes, BytesMut};
@@ -36,6 +35,8 @@ const BUCKET_SEEN_FOR: Duration = Duration::from_secs(60);
 #[derive(Debug)]
 pub struct S3Store {
     client: Client,
+    /// The same without retries. A client of its own: to override a setting for one call costs more than the call.
+    once: Client,
     bucket: String,
     timeout: Duration,
     read_timeout: Duration,
@@ -56,8 +57,10 @@ impl S3Store {
     /// Prepares the client. Makes no request to the bucket; credentials are looked up when first needed.
     pub async fn connect(settings: S3Settings) -> Self {
         let order = KeyOrder::default();
+        let (client, once) = connect::clients(&settings, &order).await;
         Self {
-            client: connect::client(&settings, &order).await,
+            client,
+            once,
             bucket: settings.bucket,
             timeout: settings.timeout,
             read_timeout: settings.read_timeout,
@@ -121,21 +124,17 @@ impl S3Store {
         tries: Tries,
     ) -> Result<Option<(answer::Announced, GetObjectOutput)>, StoreError> {
         let Some(header) = range_header(range) else { return Ok(None) };
-        let request = self
-            .client
+        let client = match tries {
+            Tries::OfSdk => &self.client,
+            Tries::Once => &self.once,
+        };
+        let request = client
             .get_object()
             .bucket(&self.bucket)
             .key(key)
             .set_range(header)
             .set_if_match(if_match.map(|version| format!("\"{version}\"")));
-        let sent = match tries {
-            Tries::OfSdk => request.send().await,
-            Tries::Once => {
-                let once = aws_sdk_s3::config::Builder::new().retry_config(RetryConfig::disabled());
-                request.customize().config_override(once).send().await
-            }
-        };
-        match sent {
+        match request.send().await {
             Ok(output) => {
                 self.note_bucket();
                 let announced = answer::announced(key, range, &output)?;

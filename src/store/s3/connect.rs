@@ -62,7 +62,8 @@ impl S3Settings {
     }
 }
 
-pub(super) async fn client(settings: &S3Settings, order: &KeyOrder) -> Client {
+/// The client that tries as often as the settings say, and one that tries once.
+pub(super) async fn clients(settings: &S3Settings, order: &KeyOrder) -> (Client, Client) {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(settings.connect_timeout)
         .read_timeout(settings.read_timeout)
@@ -98,5 +99,6 @@ pub(super) async fn client(settings: &S3Settings, order: &KeyOrder) -> Client {
     if let Some(endpoint) = &settings.endpoint {
         config = config.endpoint_url(endpoint);
     }
-    Client::from_conf(config.build())
+    let once = config.clone().retry_config(RetryConfig::disabled());
+    (Client::from_conf(config.build()), Client::from_conf(once.build()))
 }
