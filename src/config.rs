@@ -262,8 +262,8 @@ pub struct Limits {
 impl Default for Limits {
     fn default() -> Self {
         Self {
-            result_bytes: 1 << 30,
-            chunks_per_request: 100_000,
+            result_bytes: 64 << 30,
+            chunks_per_request: 1_000_000,
             inflight_bytes: 2 << 30,
             cache_bytes: 512 << 20,
             json_elements: 1_000_000,

@@ -39,7 +39,7 @@ pub struct GatewaySettings {
 impl Default for GatewaySettings {
     fn default() -> Self {
         Self {
-            limits: Limits { result_bytes: 4 << 30, chunks: 1_000_000, chunk_bytes: 512 << 20 },
+            limits: Limits { result_bytes: 64 << 30, chunks: 1_000_000, chunk_bytes: 512 << 20 },
             json_elements: 1_000_000,
             batch_items: 100_000,
             upload_bytes: 5 << 30,

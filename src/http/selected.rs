@@ -26,6 +26,9 @@ const BAND_BYTES: u64 = 8 << 20;
 /// A band grows to this where it would otherwise cut chunks, which would then be read for two bands.
 const LARGEST_BAND_BYTES: u64 = 64 << 20;
 
+/// Largest answer, in bytes of its elements, in a format that is built whole: these do not stream.
+const WHOLE_BYTES: u64 = 256 << 20;
+
 /// Objects that are listed for an ETag at all. Beyond it a list alone would hold up the first byte.
 const LISTED_OBJECTS: usize = 20_000;
 
@@ -78,6 +81,10 @@ impl Selected {
             let elements = shape::elements(&shape).unwrap_or(u64::MAX);
             if format == Format::Json && elements > gateway.json_elements {
                 return Err(too_many_for_json(elements, gateway.json_elements));
+            }
+            let bytes = elements.saturating_mul(element_bytes(meta));
+            if bytes > WHOLE_BYTES {
+                return Err(too_large_for_whole(format, bytes));
             }
             (Vec::new(), None)
         };
@@ -263,6 +270,13 @@ fn unknown_format(name: &str) -> Problem {
         ..Details::default()
     });
     problem
+}
+
+fn too_large_for_whole(format: Format, bytes: u64) -> Problem {
+    let name = format.name();
+    let message = format!("{name} is built whole, of at most {WHOLE_BYTES} bytes; the answer has {bytes}; ask for npy");
+    let details = Details { valid: Some(format!("at most {WHOLE_BYTES} bytes")), ..Details::default() };
+    Problem::new(ErrorKind::SliceTooLarge, message).at(details)
 }
 
 fn too_many_for_json(elements: u64, limit: u64) -> Problem {

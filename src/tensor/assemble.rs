@@ -3,7 +3,9 @@
 use std::ops::Range;
 use std::sync::Arc;
 
-use super::place::{place, place_value};
+use smallvec::{SmallVec, smallvec};
+
+use super::place::{Beside, beside_axis, place, place_beside, place_value};
 use crate::format::ArrayMeta;
 use crate::model::{ChunkData, ErrorKind, Fault, PerAxis, shape};
 use crate::plan::{AxisChunk, PlannedChunk, ReadPlan, Run};
@@ -157,25 +159,46 @@ fn checked<'a>(chunk: &PlannedChunk, data: &'a ChunkData, expected: u64) -> Resu
 }
 
 fn fixed<const N: usize>(work: Work<'_>, out: &mut [u8]) -> Result<(), AssembleError> {
-    let Work { array, plan, .. } = work;
+    let Work { array, plan, chunks, .. } = work;
     let (out, _) = out.as_chunks_mut::<N>();
-    for (chunk, data) in plan.chunks.iter().zip(work.chunks) {
+    let beside = beside_axis(&plan.axes, &plan.counts, array.chunk_shape());
+    let elements = |n: usize, shape: &[u64]| -> Result<Option<&[[u8; N]]>, AssembleError> {
+        let Some(Chunk::Decoded(data)) = &chunks[n] else { return Ok(None) };
+        let expected = shape::bytes(shape, N).ok_or(AssembleError::TooLarge)?;
+        Ok(Some(checked(&plan.chunks[n], data, expected)?.as_chunks::<N>().0))
+    };
+    let mut n = 0;
+    while n < plan.chunks.len() {
+        let chunk = &plan.chunks[n];
         let runs = runs(plan, chunk);
         let chunk_shape = array.decoded_shape(&chunk.coord);
-        match data {
-            Some(Chunk::InPlace) => {}
-            Some(Chunk::Decoded(data)) => {
-                let expected = shape::bytes(&chunk_shape, N).ok_or(AssembleError::TooLarge)?;
-                let (from, _) = checked(chunk, data, expected)?.as_chunks::<N>();
-                place(out, &plan.counts, from, &chunk_shape, &runs);
-            }
-            None if work.absent_is_done() => {}
-            None => {
+        let Some(from) = elements(n, &chunk_shape)? else {
+            if chunks[n].is_none() && !work.absent_is_done() {
                 let mut element = [0; N];
                 element.copy_from_slice(&plan.fill);
                 place_value(out, &plan.counts, &element, &chunk_shape, &runs);
             }
+            n += 1;
+            continue;
+        };
+        let Some(axis) = beside else {
+            place(out, &plan.counts, from, &chunk_shape, &runs);
+            n += 1;
+            continue;
+        };
+        let run = |chunk: &PlannedChunk| plan.axes[axis][chunk.at[axis] as usize].runs[0];
+        let mut row: SmallVec<[Beside<'_, [u8; N]>; 8]> = smallvec![(from, run(chunk))];
+        while let Some(next) = plan.chunks.get(n + row.len()) {
+            let same = (0..next.at.len()).all(|i| i == axis || next.at[i] == chunk.at[i]);
+            // At the edge of a dense array a block is shorter, and its rows lie closer to each other.
+            if !same || array.decoded_shape(&next.coord) != chunk_shape {
+                break;
+            }
+            let Some(from) = elements(n + row.len(), &chunk_shape)? else { break };
+            row.push((from, run(next)));
         }
+        n += row.len();
+        place_beside(out, &plan.counts, &row, &chunk_shape, &runs, axis);
     }
     Ok(())
 }
@@ -279,6 +302,54 @@ mod tests {
     }
 
     proptest! {
+        /// Whatever is placed at once, absent chunks, edges and steps between, the answer is that of indexing the array.
+        #[test]
+        fn an_answer_is_the_dense_arrays_part(
+            dims in prop::collection::vec((1_u64..5, 1_u64..9, 0_u64..4, 1_u64..3), 1..4),
+            absent in prop::collection::vec(any::<bool>(), 64),
+        ) {
+            let chunk: Vec<u64> = dims.iter().map(|(c, ..)| *c).collect();
+            let shape: Vec<u64> = dims.iter().map(|(_, n, ..)| *n).collect();
+            let axes = dims.iter().map(|(_, len, skip, step)| {
+                let start = (*skip).min(len - 1);
+                Axis::Range { start: start as i64, step: *step as i64, count: (len - start).div_ceil(*step) }
+            });
+            let slab = Hyperslab::new(axes.collect(), vec![true; shape.len()]);
+            let array = array(&shape, &chunk);
+            let plan = plan(&array, &slab);
+            let grid: Vec<u64> = shape.iter().zip(&chunk).map(|(n, c)| n.div_ceil(*c)).collect();
+            let is_absent = |coord: &[u64]| {
+                let at: u64 = coord.iter().zip(shape::strides(&grid)).map(|(c, s)| c * s).sum();
+                absent[at as usize % absent.len()]
+            };
+            let value = |at: &[u64]| {
+                let coord: Vec<u64> = at.iter().zip(&chunk).map(|(a, c)| a / c).collect();
+                let linear: u64 = at.iter().zip(shape::strides(&shape)).map(|(a, s)| a * s).sum();
+                if is_absent(&coord) { 7 } else { linear as u16 + 100 }
+            };
+            let inside = shape::elements(&chunk).expect("small");
+            let chunks: Vec<Option<Chunk>> = plan.chunks.iter().map(|planned| {
+                let stored: Vec<u8> = (0..inside).flat_map(|i| {
+                    let inner = shape::unravel(i, &chunk);
+                    let at: Vec<u64> =
+                        inner.iter().zip(&planned.coord.0).zip(&chunk).map(|((i, c), n)| c * n + i).collect();
+                    if at.iter().zip(&shape).all(|(a, n)| a < n) { value(&at) } else { 0xffff }.to_le_bytes()
+                }).collect();
+                (!is_absent(&planned.coord.0)).then(|| Chunk::Decoded(Arc::new(ChunkData::Fixed(stored.into()))))
+            }).collect();
+            let mut out = vec![0xee; answer_len(&plan).expect("small").expect("fixed")];
+            assemble(&array, &plan, &chunks, &mut out).expect("fits");
+            let counts = slab.counts();
+            let expected: Vec<u8> = (0..shape::elements(&counts).expect("small")).flat_map(|i| {
+                let at = shape::unravel(i, &counts);
+                let at: Vec<u64> = at.iter().zip(&dims).map(|(i, (_, len, skip, step))| {
+                    (*skip).min(len - 1) + i * step
+                }).collect();
+                value(&at).to_le_bytes()
+            }).collect();
+            prop_assert_eq!(out, expected);
+        }
+
         /// A chunk that is said to lie in one piece lies there: placing it and copying it give the same answer.
         #[test]
         fn a_direct_range_is_where_the_chunk_is_placed(

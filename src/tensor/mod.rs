@@ -9,7 +9,7 @@ mod place;
 pub use assemble::{
     AssembleError, Chunk, Chunks, answer_len, assemble, assemble_variable, direct_range, fill, is_covered,
 };
-pub use place::{Element, place, place_value};
+pub use place::{Beside, Element, beside_axis, place, place_beside, place_value};
 
 use crate::model::{ChunkData, DType};
 
