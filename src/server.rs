@@ -16,7 +16,7 @@ use axum::Router;
 use axum::body::Body;
 use axum::extract::{Request, State};
 use axum::http::header::{self, HeaderName, HeaderValue};
-use axum::http::{Method, StatusCode};
+use axum::http::{Method, StatusCode, Version};
 use axum::middleware::{self, Next};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::get;
@@ -286,8 +286,16 @@ fn resource_of(request: &Request) -> (String, bool) {
 async fn bounded_in_time(State(state): State<AppState>, request: Request, next: Next) -> Response {
     if matches!(*request.method(), Method::PUT | Method::POST) {
         // Only here: a wrapped body no longer says that it is empty, and a signed GET must.
-        let paced = request.map(|body| Body::new(TimeoutBody::new(state.client_timeout, body)));
-        return next.run(paced).await;
+        let read = Arc::new(AtomicBool::new(http_body::Body::is_end_stream(request.body())));
+        let ended = Arc::clone(&read);
+        let version = request.version();
+        let paced = request.map(|body| Body::new(TimeoutBody::new(state.client_timeout, Read { body, ended })));
+        let mut response = next.run(paced).await;
+        // Whoever still sends cannot use the connection again: the rest of the body would be taken for a request.
+        if version < Version::HTTP_2 && !read.load(Ordering::Acquire) {
+            response.headers_mut().insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        return response;
     }
     let ((resource, as_json), id) = (resource_of(&request), id_of(&request));
     match tokio::time::timeout(state.request_timeout, next.run(request)).await {
@@ -297,6 +305,36 @@ async fn bounded_in_time(State(state): State<AppState>, request: Request, next: 
             let problem = error::Problem::new(ErrorKind::SlowDown, message);
             error::render(&problem, as_json, &resource, &id).map(Body::new)
         }
+    }
+}
+
+/// A request's body that tells when it has been read to its end.
+struct Read {
+    body: Body,
+    ended: Arc<AtomicBool>,
+}
+
+impl http_body::Body for Read {
+    type Data = Bytes;
+    type Error = axum::Error;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<http_body::Frame<Bytes>, axum::Error>>> {
+        let frame = Pin::new(&mut self.body).poll_frame(cx);
+        if matches!(frame, Poll::Ready(None)) || http_body::Body::is_end_stream(&self.body) {
+            self.ended.store(true, Ordering::Release);
+        }
+        frame
+    }
+
+    fn is_end_stream(&self) -> bool {
+        http_body::Body::is_end_stream(&self.body)
+    }
+
+    fn size_hint(&self) -> http_body::SizeHint {
+        http_body::Body::size_hint(&self.body)
     }
 }
 
@@ -369,7 +407,7 @@ impl http_body::Body for Counted {
     }
 
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        http_body::Body::is_end_stream(&self.body)
     }
 
     fn size_hint(&self) -> http_body::SizeHint {
