@@ -97,13 +97,25 @@ async fn slice(
     snapshot: &Arc<Snapshot>,
 ) -> Result<Response<Body>, Problem> {
     let started = Instant::now();
-    let array = target::array(gateway, asked, target, snapshot).await?;
-    let about = |problem: Problem| problem.about(&array.path);
-    let selected = Selected::new(gateway, asked, &target.request, array.clone()).map_err(about)?;
+    let selected = select(gateway, asked, target, snapshot).await?;
+    let path = Arc::clone(&selected.array.path);
+    let about = |problem: Problem| problem.about(&path);
     let versioned = selected.version(gateway, asked, snapshot).await.map_err(about)?;
     let located = started.elapsed();
     let respond = Responder { gateway, asked, selected: Arc::new(selected), snapshot, versioned, located };
     respond.answer().await.map_err(about)
+}
+
+/// The selection, tied to its array.
+async fn select(
+    gateway: &Gateway,
+    asked: &SliceRequest,
+    target: &Target,
+    snapshot: &Snapshot,
+) -> Result<Selected, Problem> {
+    let array = target::array(gateway, asked, target, snapshot).await?;
+    let path = Arc::clone(&array.path);
+    Selected::new(gateway, asked, &target.request, array).map_err(|problem| problem.about(&path))
 }
 
 /// The plan of a slice as JSON. Reads indexes, never chunk data.
@@ -113,12 +125,10 @@ async fn explain(
     target: &Target,
     snapshot: &Snapshot,
 ) -> Result<Response<Body>, Problem> {
-    let array = target::array(gateway, asked, target, snapshot).await?;
-    let path = array.path.clone();
-    let selected = Selected::new(gateway, asked, &target.request, array).map_err(|problem| problem.about(&path))?;
+    let selected = select(gateway, asked, target, snapshot).await?;
+    let about = |problem: Problem| problem.about(&selected.array.path);
     let pieces = selected.all_pieces(gateway);
-    let mut body =
-        dry::plan_of(gateway, snapshot, &parts(&selected, &pieces)).await.map_err(|problem| problem.about(&path))?;
+    let mut body = dry::plan_of(gateway, snapshot, &parts(&selected, &pieces)).await.map_err(about)?;
     let meta = &selected.array.meta;
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
@@ -140,10 +150,8 @@ async fn prefetch(
     target: &Target,
     snapshot: &Snapshot,
 ) -> Result<Response<Body>, Problem> {
-    let array = target::array(gateway, asked, target, snapshot).await?;
-    let path = array.path.clone();
-    let about = |problem: Problem| problem.about(&path);
-    let selected = Selected::new(gateway, asked, &target.request, array).map_err(about)?;
+    let selected = select(gateway, asked, target, snapshot).await?;
+    let about = |problem: Problem| problem.about(&selected.array.path);
     let pieces = selected.all_pieces(gateway);
     dry::prefetch(gateway, asked, snapshot, &parts(&selected, &pieces)).await.map_err(about)
 }
