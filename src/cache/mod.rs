@@ -6,6 +6,7 @@
 mod bodies;
 mod chunks;
 mod flights;
+mod front;
 mod indexes;
 mod just_read;
 mod opened;

@@ -2,7 +2,7 @@
 
 use crate::cache::ObjectState;
 use crate::dataset::Source;
-use crate::model::Hyperslab;
+use crate::model::{Axis, Hyperslab};
 use crate::plan::ObjectFacts;
 use crate::wire::{ENCODER_VERSION, Format};
 
@@ -42,12 +42,12 @@ pub(super) fn of_slice<'a>(
     outside: &[u8],
     format: Format,
 ) -> String {
-    let mut hash = Fields::new("w4dx slice 1");
+    let mut hash = Fields::new("w4dx slice 2");
     hash.text(name);
     hash.text(format.name());
     hash.number(u64::from(ENCODER_VERSION));
     // The canonical form of a resolved selection: `query::resolve` gives equal selections equal hyperslabs.
-    hash.text(&format!("{:?}{:?}", slab.axes(), slab.kept()));
+    hash.slab(slab);
     hash.bytes(outside);
     for source in sources {
         hash.object(&source.key, ObjectVersion::from(&source.state));
@@ -90,6 +90,24 @@ impl Fields {
 
     fn text(&mut self, text: &str) {
         self.bytes(text.as_bytes());
+    }
+
+    fn slab(&mut self, slab: &Hyperslab) {
+        self.number(slab.axes().len() as u64);
+        for (axis, kept) in slab.axes().iter().zip(slab.kept()) {
+            self.number(u64::from(*kept));
+            match axis {
+                Axis::Range { start, step, count } => {
+                    self.number(0);
+                    self.bytes(&[start.to_le_bytes(), step.to_le_bytes(), count.to_le_bytes()].concat());
+                }
+                Axis::List(positions) => {
+                    self.number(1);
+                    self.number(positions.len() as u64);
+                    positions.iter().for_each(|position| self.number(*position));
+                }
+            }
+        }
     }
 
     fn object(&mut self, key: &str, version: ObjectVersion<'_>) {

@@ -40,14 +40,33 @@ pub(super) struct Elements<'a> {
 
 /// Adds the headers that say what the elements are, by our names and as object metadata, which boto3 shows.
 pub(super) fn describe_elements(headers: &mut HeaderMap, elements: &Elements<'_>) {
-    let shape = format!("{:?}", elements.shape).replace(' ', "");
-    let dims = serde_json::Value::from(elements.dims.to_vec());
-    set(headers, "x-w4dx-shape", &shape);
-    set(headers, "x-w4dx-dims", &ascii(&dims.to_string()));
-    set(headers, "x-w4dx-dtype", &elements.dtype.name());
-    set(headers, "x-amz-meta-w4dx-shape", &shape);
-    set(headers, "x-amz-meta-w4dx-dims", &ascii(&dims.to_string()));
-    set(headers, "x-amz-meta-w4dx-dtype", &elements.dtype.name());
+    let shape = list(elements.shape);
+    let dims = serde_json::to_string(elements.dims).unwrap_or_default();
+    let described: [(&[&'static str; 2], &str); 3] = [
+        (&["x-w4dx-shape", "x-amz-meta-w4dx-shape"], &shape),
+        (&["x-w4dx-dims", "x-amz-meta-w4dx-dims"], &ascii(&dims)),
+        (&["x-w4dx-dtype", "x-amz-meta-w4dx-dtype"], &elements.dtype.name()),
+    ];
+    for (names, value) in described {
+        let Ok(value) = HeaderValue::from_str(value) else { continue };
+        for name in names {
+            headers.insert(HeaderName::from_static(name), value.clone());
+        }
+    }
+}
+
+/// Numbers as JSON writes a list, without spaces.
+fn list(numbers: &[u64]) -> String {
+    use std::fmt::Write as _;
+    let mut text = String::with_capacity(2 + 8 * numbers.len());
+    text.push('[');
+    for (i, number) in numbers.iter().enumerate() {
+        let comma = if i == 0 { "" } else { "," };
+        // To a string, which cannot fail.
+        let _ = write!(text, "{comma}{number}");
+    }
+    text.push(']');
+    text
 }
 
 /// Adds what is known of versions.
@@ -86,7 +105,10 @@ pub(super) fn set(headers: &mut HeaderMap, name: &'static str, value: &str) {
 }
 
 /// JSON in ASCII: every other character as `\uXXXX`, as JSON allows.
-pub(super) fn ascii(json: &str) -> String {
+pub(super) fn ascii(json: &str) -> std::borrow::Cow<'_, str> {
+    if json.is_ascii() {
+        return json.into();
+    }
     let mut ascii = String::with_capacity(json.len());
     for c in json.chars() {
         if c.is_ascii() {
@@ -98,7 +120,7 @@ pub(super) fn ascii(json: &str) -> String {
             }
         }
     }
-    ascii
+    ascii.into()
 }
 
 #[cfg(test)]

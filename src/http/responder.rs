@@ -147,6 +147,8 @@ impl Responder<'_> {
         let mut response = Response::new(body);
         *response.status_mut() = status;
         let out = response.headers_mut();
+        // All of ours and the server's at once: a map that grows rehashes what it holds.
+        out.reserve(24);
         let etag = match &self.versioned.etag {
             Etag::Known(etag) => Some(etag.as_str()),
             Etag::Learned | Etag::Unknown => None,
