@@ -204,7 +204,7 @@ mod tests {
             cache.insert(key(n), Arc::new(ChunkData::Fixed(Bytes::from(vec![0; CHUNK_KIB << 10]))));
         }
         // A chunk that is larger than the whole cache is not kept.
-        cache.insert(key(1000), Arc::new(ChunkData::Fixed(Bytes::from(vec![0; 60 * CHUNK_KIB << 10]))));
+        cache.insert(key(1000), Arc::new(ChunkData::Fixed(Bytes::from(vec![0; 60 * (CHUNK_KIB << 10)]))));
         cache.report();
         assert!(cache.entries.entry_count() > 20, "{}", cache.entries.entry_count());
         assert_eq!(cache.front.len() as u64, cache.entries.entry_count());
@@ -218,7 +218,9 @@ mod tests {
     fn hot_chunks_stay_through_a_scan_though_the_policy_hears_of_few_of_their_hits() {
         let cache = cache(100);
         for _ in 0..40 {
-            (0..60).for_each(|n| { read(&cache, n); });
+            (0..60).for_each(|n| {
+                read(&cache, n);
+            });
         }
         cache.report();
         let hits = hits_between_a_scan(&cache, 60, 1000..21_000);
@@ -229,7 +231,9 @@ mod tests {
     fn what_has_become_hot_replaces_what_no_longer_is() {
         let cache = cache(100);
         for _ in 0..40 {
-            (0..90).for_each(|n| { read(&cache, n); });
+            (0..90).for_each(|n| {
+                read(&cache, n);
+            });
         }
         let mut hits = 0;
         for round in 0..60 {

@@ -5,6 +5,7 @@
 
 mod answer;
 mod connect;
+mod direct;
 mod error;
 mod listing;
 mod upload;
@@ -13,20 +14,29 @@ use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use aws_sdk_s3::Client;
+use aws_sdk_s3::config::retry::RetryConfig;
 use aws_sdk_s3::operation::get_object::GetObjectOutput;
 use bytes::{Bytes, BytesMut};
 use futures::{StreamExt, stream};
 
 pub use self::connect::S3Settings;
 
+use self::direct::{Direct, DirectReads};
 use self::error::{PutFault, sdk_error};
 use self::listing::KeyOrder;
 use super::range::resolve;
-use super::{Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError, UploadStream};
+use super::{
+    Buffer, Buffers, Fetched, ListPage, ListRequest, ObjectInfo, ObjectStream, PutOptions, Store, StoreError,
+    UploadStream,
+};
 use crate::model::{ByteRange, Version};
 
-/// Most bytes reserved for a body because a header announced them; a longer one grows as it arrives.
+/// Most bytes reserved for a body because a header announced them; a longer one grows as it arrives. Also the largest
+/// recycled buffer.
 const RESERVE_BYTES: u64 = 64 << 20;
+
+/// Longest wait before a failed read is left to the SDK, a part of it at random: what the SDK waits before its second attempt.
+const FIRST_BACK_OFF: Duration = Duration::from_secs(1);
 
 /// For how long a sign that the bucket exists is trusted. A 404 to HEAD does not say what is missing.
 const BUCKET_SEEN_FOR: Duration = Duration::from_secs(60);
@@ -37,12 +47,19 @@ pub struct S3Store {
     client: Client,
     /// The same without retries. A client of its own: to override a setting for one call costs more than the call.
     once: Client,
+    /// Reads past the SDK's orchestration, where that is possible.
+    direct: Option<DirectReads>,
+    buffers: Buffers,
     bucket: String,
     timeout: Duration,
     read_timeout: Duration,
+    attempts: u32,
     bucket_seen: Mutex<Option<Instant>>,
     order: KeyOrder,
 }
+
+/// An answer to a GetObject before its body is read.
+type Opened = (answer::Announced, GetObjectOutput);
 
 /// Who sends a failed read again. Never both: three attempts of three attempts would be nine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,13 +74,16 @@ impl S3Store {
     /// Prepares the client. Makes no request to the bucket; credentials are looked up when first needed.
     pub async fn connect(settings: S3Settings) -> Self {
         let order = KeyOrder::default();
-        let (client, once) = connect::clients(&settings, &order).await;
+        let connect::Clients { client, once, direct } = connect::clients(&settings, &order).await;
         Self {
             client,
             once,
+            direct,
+            buffers: Buffers::new(),
             bucket: settings.bucket,
             timeout: settings.timeout,
             read_timeout: settings.read_timeout,
+            attempts: settings.attempts.max(1),
             bucket_seen: Mutex::new(None),
             order,
         }
@@ -122,36 +142,74 @@ impl S3Store {
         range: &ByteRange,
         if_match: Option<&Version>,
         tries: Tries,
-    ) -> Result<Option<(answer::Announced, GetObjectOutput)>, StoreError> {
+    ) -> Result<Option<Opened>, StoreError> {
         let Some(header) = range_header(range) else { return Ok(None) };
+        let if_match_header = if_match.map(|version| format!("\"{version}\""));
+        let mut left = self.attempts;
+        if let Some(direct) = &self.direct {
+            match direct.get(&self.client, key, header.as_deref(), if_match_header.as_deref()).await {
+                Direct::Found(output) => return self.checked(key, range, if_match, *output).map(Some),
+                Direct::Unsure => {}
+                Direct::Failed(error) => {
+                    left = left.saturating_sub(1);
+                    let passing = matches!(
+                        error,
+                        StoreError::Throttled | StoreError::Timeout { .. } | StoreError::Interrupted { .. }
+                    );
+                    if !passing || left == 0 || tries == Tries::Once {
+                        return self.refused(range, error).await;
+                    }
+                    tokio::time::sleep(FIRST_BACK_OFF.mul_f64(rand::random())).await;
+                }
+            }
+        }
         let client = match tries {
             Tries::OfSdk => &self.client,
             Tries::Once => &self.once,
         };
-        let request = client
+        let mut request = client
             .get_object()
             .bucket(&self.bucket)
             .key(key)
             .set_range(header)
-            .set_if_match(if_match.map(|version| format!("\"{version}\"")));
+            .set_if_match(if_match_header)
+            .customize();
+        if tries == Tries::OfSdk && left < self.attempts {
+            let retries = RetryConfig::standard().with_max_attempts(left);
+            request = request.config_override(aws_sdk_s3::config::Builder::default().retry_config(retries));
+        }
         match request.send().await {
-            Ok(output) => {
-                self.note_bucket();
-                let announced = answer::announced(key, range, &output)?;
-                if if_match.is_some_and(|expected| *expected != announced.info.version) {
-                    return Err(StoreError::Changed { key: key.into() });
-                }
-                Ok(Some((announced, output)))
+            Ok(output) => self.checked(key, range, if_match, output).map(Some),
+            Err(error) => self.refused(range, sdk_error("read", key, &error)).await,
+        }
+    }
+
+    /// An answer to a GetObject, if it is one to what was asked.
+    fn checked(
+        &self,
+        key: &str,
+        range: &ByteRange,
+        if_match: Option<&Version>,
+        output: GetObjectOutput,
+    ) -> Result<Opened, StoreError> {
+        self.note_bucket();
+        let announced = answer::announced(key, range, &output)?;
+        if if_match.is_some_and(|expected| *expected != announced.info.version) {
+            return Err(StoreError::Changed { key: key.into() });
+        }
+        Ok((announced, output))
+    }
+
+    /// What a refused GetObject means for a range.
+    async fn refused(&self, range: &ByteRange, error: StoreError) -> Result<Option<Opened>, StoreError> {
+        match error {
+            StoreError::RangeNotSatisfiable { .. } if matches!(range, ByteRange::Suffix(_)) => Ok(None),
+            // Some stores do not tell the size with the refusal.
+            StoreError::RangeNotSatisfiable { key, size: 0 } => {
+                let size = self.head_now(&key).await?.size;
+                Err(StoreError::RangeNotSatisfiable { key, size })
             }
-            Err(error) => match sdk_error("read", key, &error) {
-                StoreError::RangeNotSatisfiable { .. } if matches!(range, ByteRange::Suffix(_)) => Ok(None),
-                // Some stores do not tell the size with the refusal.
-                StoreError::RangeNotSatisfiable { key, size: 0 } => {
-                    let size = self.head_now(&key).await?.size;
-                    Err(StoreError::RangeNotSatisfiable { key, size })
-                }
-                other => Err(other),
-            },
+            other => Err(other),
         }
     }
 
@@ -167,7 +225,7 @@ impl S3Store {
                 let (info, start) = self.empty(key, &range, if_match).await?;
                 return Ok(Fetched { info, start, bytes: Bytes::new() });
             };
-            let bytes = read_body(key, announced.len, output).await?;
+            let bytes = read_body(key, announced.len, output, &self.buffers).await?;
             Ok(Fetched { info: announced.info, start: announced.start, bytes })
         };
         self.within(key, call).await
@@ -277,21 +335,51 @@ fn range_header(range: &ByteRange) -> Option<Option<String>> {
 }
 
 /// Reads a body of a known length, no byte more and none less.
-async fn read_body(key: &str, len: u64, mut output: GetObjectOutput) -> Result<Bytes, StoreError> {
-    let mut bytes = BytesMut::with_capacity(usize::try_from(len.min(RESERVE_BYTES)).unwrap_or(0));
+async fn read_body(key: &str, len: u64, mut output: GetObjectOutput, buffers: &Buffers) -> Result<Bytes, StoreError> {
+    let mut body = match usize::try_from(len) {
+        // Not reserved on the word of a header alone.
+        Ok(len) if len as u64 <= RESERVE_BYTES => Gathering::Known { buffer: buffers.take(len), got: 0 },
+        Ok(_) | Err(_) => Gathering::Growing(BytesMut::new()),
+    };
     loop {
         match output.body.try_next().await {
-            Ok(Some(piece)) => {
-                if (bytes.len() as u64).saturating_add(piece.len() as u64) > len {
-                    return Err(too_long(key, len));
-                }
-                bytes.extend_from_slice(&piece);
+            Ok(Some(piece)) if body.len().saturating_add(piece.len() as u64) > len => return Err(too_long(key, len)),
+            Ok(Some(piece)) => body.push(&piece),
+            Ok(None) if body.len() == len => return Ok(body.freeze()),
+            Ok(None) => return Err(StoreError::Truncated { key: key.into(), got: body.len(), expected: len }),
+            Err(error) => return Err(error::body_error(key, body.len(), len, &error)),
+        }
+    }
+}
+
+/// A body as far as it has come.
+enum Gathering {
+    Known { buffer: Buffer, got: usize },
+    Growing(BytesMut),
+}
+
+impl Gathering {
+    fn len(&self) -> u64 {
+        match self {
+            Self::Known { got, .. } => *got as u64,
+            Self::Growing(bytes) => bytes.len() as u64,
+        }
+    }
+
+    fn push(&mut self, piece: &[u8]) {
+        match self {
+            Self::Known { buffer, got } => {
+                buffer[*got..*got + piece.len()].copy_from_slice(piece);
+                *got += piece.len();
             }
-            Ok(None) if bytes.len() as u64 == len => return Ok(bytes.freeze()),
-            Ok(None) => {
-                return Err(StoreError::Truncated { key: key.into(), got: bytes.len() as u64, expected: len });
-            }
-            Err(error) => return Err(error::body_error(key, bytes.len() as u64, len, &error)),
+            Self::Growing(bytes) => bytes.extend_from_slice(piece),
+        }
+    }
+
+    fn freeze(self) -> Bytes {
+        match self {
+            Self::Known { buffer, got } => buffer.freeze(got),
+            Self::Growing(bytes) => bytes.freeze(),
         }
     }
 }

@@ -134,6 +134,8 @@ fn foreign_crates_are_named_only_where_they_belong() {
         ("moka::", &["cache"]),
         ("object_store::", &["store"]),
         ("aws_sdk_s3::", &["store", "cli"]),
+        ("aws_sigv4::", &["store"]),
+        ("aws_smithy_", &["store"]),
         ("s3s::", &["s3"]),
         ("axum::", &["server", "http"]),
         ("clap::", &["cli"]),

@@ -12,6 +12,7 @@ use aws_sdk_s3::config::{
     Credentials, RequestChecksumCalculation, ResponseChecksumValidation, StalledStreamProtectionConfig,
 };
 
+use super::direct::DirectReads;
 use super::listing::KeyOrder;
 use crate::model::Secret;
 
@@ -62,8 +63,18 @@ impl S3Settings {
     }
 }
 
-/// The client that tries as often as the settings say, and one that tries once.
-pub(super) async fn clients(settings: &S3Settings, order: &KeyOrder) -> (Client, Client) {
+/// The ways to ask a bucket.
+pub(super) struct Clients {
+    /// Tries as often as the settings say.
+    pub(super) client: Client,
+    /// Tries once.
+    pub(super) once: Client,
+    /// Reads past the SDK's orchestration, where that is possible.
+    pub(super) direct: Option<DirectReads>,
+}
+
+/// The clients of a bucket.
+pub(super) async fn clients(settings: &S3Settings, order: &KeyOrder) -> Clients {
     let timeouts = TimeoutConfig::builder()
         .connect_timeout(settings.connect_timeout)
         .read_timeout(settings.read_timeout)
@@ -100,5 +111,9 @@ pub(super) async fn clients(settings: &S3Settings, order: &KeyOrder) -> (Client,
         config = config.endpoint_url(endpoint);
     }
     let once = config.clone().retry_config(RetryConfig::disabled());
-    (Client::from_conf(config.build()), Client::from_conf(once.build()))
+    Clients {
+        client: Client::from_conf(config.build()),
+        once: Client::from_conf(once.build()),
+        direct: DirectReads::new(settings, shared.credentials_provider()),
+    }
 }

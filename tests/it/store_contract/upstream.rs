@@ -137,6 +137,22 @@ async fn a_read_whose_caller_tries_again_is_sent_once() {
     assert_eq!(connections.load(Ordering::Relaxed), 1 + 2);
 }
 
+#[tokio::test]
+async fn what_only_the_sdk_can_judge_is_asked_of_it_and_nothing_else_is_asked_twice() {
+    for (status, code, requests) in [
+        ("403 Forbidden", "AccessDenied", 2),
+        ("400 Bad Request", "ExpiredToken", 2),
+        ("404 Not Found", "NoSuchBucket", 2),
+        ("404 Not Found", "NoSuchKey", 1),
+        ("412 Precondition Failed", "PreconditionFailed", 1),
+        ("500 Internal Server Error", "InternalError", 1),
+    ] {
+        let (store, connections) = counted_server(refusal(status, code), 1).await;
+        store.get("k", ByteRange::Bounded(0..4), None).await.unwrap_err();
+        assert_eq!(connections.load(Ordering::Relaxed), requests, "{status} {code}");
+    }
+}
+
 fn answer(status: &str, headers: &str, body: &str) -> Option<String> {
     Some(format!("HTTP/1.1 {status}\r\nConnection: close\r\n{headers}\r\n{body}"))
 }
