@@ -90,7 +90,6 @@ fn strided_copy(criterion: &mut Criterion) {
             assemble(&array, &plans[number], &chunks, black_box(&mut out)).expect("fits");
         });
     });
-    group.bench_function("plan", |bencher| bencher.iter(|| black_box(plan(next()))));
     group.finish();
 }
 
