@@ -154,6 +154,8 @@ struct Inner {
     cache_misses: Counter,
     cache_evictions: Counter,
     cache_bytes: Gauge,
+    recent_hits: Counter,
+    recent_bytes: Gauge,
     chunks_decoded: Counter,
     inflight_bytes: Gauge,
     datasets: Option<DatasetTable>,
@@ -191,6 +193,8 @@ impl Metrics {
             cache_misses: Counter::default(),
             cache_evictions: Counter::default(),
             cache_bytes: Gauge::default(),
+            recent_hits: Counter::default(),
+            recent_bytes: Gauge::default(),
             chunks_decoded: Counter::default(),
             inflight_bytes: Gauge::default(),
             datasets: (most > 0).then(|| DatasetTable::new(most)),
@@ -268,6 +272,16 @@ impl Metrics {
         self.0.cache_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
     }
 
+    /// Of the chunks that were not found in the cache, so many were found among the bytes read last.
+    pub fn recent_found(&self, chunks: u64) {
+        self.0.recent_hits.inc_by(chunks);
+    }
+
+    /// So many bytes of what was read last are kept.
+    pub fn recent_holds(&self, bytes: u64) {
+        self.0.recent_bytes.set(i64::try_from(bytes).unwrap_or(i64::MAX));
+    }
+
     /// So many chunks were decoded.
     pub fn chunks_decoded(&self, chunks: u64) {
         self.0.chunks_decoded.inc_by(chunks);
@@ -337,6 +351,13 @@ impl Inner {
         registry.register("w4dx_cache_misses", "Chunks not found in the cache", self.cache_misses.clone());
         registry.register("w4dx_cache_evictions", "Chunks that left the cache", self.cache_evictions.clone());
         registry.register("w4dx_cache_bytes", "Bytes that the cache holds", self.cache_bytes.clone());
+        let help = "Chunks not in the cache, found in stored bytes that were read last";
+        registry.register("w4dx_recent_hits", help, self.recent_hits.clone());
+        registry.register(
+            "w4dx_recent_bytes",
+            "Stored bytes that were read last and are kept",
+            self.recent_bytes.clone(),
+        );
         registry.register("w4dx_chunks_decoded", "Chunks decoded", self.chunks_decoded.clone());
         registry.register("w4dx_inflight_bytes", "Bytes that requests under way hold", self.inflight_bytes.clone());
         if let Some(datasets) = &self.datasets {

@@ -17,7 +17,8 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[2] / "tests" / "python"))
 
 MEASURES = (
-    "hop", "throughput", "tensorstore", "cold", "decode", "batch", "pushdown", "objects", "link", "memory", "stream",
+    "hop", "throughput", "tensorstore", "cold", "epochs", "decode", "batch", "pushdown", "objects", "link", "memory",
+    "stream",
 )  # fmt: skip
 LEAST_ROUNDS = 7
 

@@ -11,6 +11,7 @@ mod indexes;
 mod just_read;
 mod opened;
 mod reads;
+mod recent_bytes;
 mod versions;
 
 pub use bodies::BodyCache;
@@ -20,4 +21,5 @@ pub use indexes::{IndexCache, IndexKey, IndexKeyRef};
 pub use just_read::JustRead;
 pub use opened::OpenedCache;
 pub use reads::{RecentRead, RecentReads};
+pub use recent_bytes::{RecentBytes, Span};
 pub use versions::{ObjectState, VersionCache, VersionEntry};

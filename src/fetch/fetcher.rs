@@ -14,7 +14,7 @@ use super::fill::{fill_answer, variable_answer};
 use super::read_task::{Part, ReadAnswer, ReadResult, ReadTask};
 use super::reader::{ReaderSettings, Readers};
 use super::{Budget, DecodePool, FetchError, Reservation};
-use crate::cache::{ChunkCache, ChunkKey, ChunkSource, Claim, Flight, Flights, JustRead};
+use crate::cache::{ChunkCache, ChunkKey, ChunkSource, Claim, Flight, Flights, JustRead, RecentBytes, Span};
 use crate::format::ArrayMeta;
 use crate::metrics::Metrics;
 use crate::model::{ChunkData, Version};
@@ -118,6 +118,7 @@ const INLINE_BYTES: usize = 512 << 10;
 #[derive(Debug, Clone)]
 pub struct Fetcher {
     pub(super) cache: ChunkCache,
+    pub(super) recent: RecentBytes,
     flights: Flights<ChunkKey, ReadAnswer>,
     pub(super) just_read: JustRead<Arc<ReadResult>>,
     pub(super) pool: DecodePool,
@@ -154,6 +155,7 @@ impl Fetcher {
     /// An executor with these parts.
     pub fn new(
         cache: ChunkCache,
+        recent: RecentBytes,
         pool: DecodePool,
         budget: Budget,
         settings: FetcherSettings,
@@ -163,6 +165,7 @@ impl Fetcher {
         Self {
             readers: Readers::new(ReaderSettings { store_concurrency, gap_bytes }, metrics.clone()),
             cache,
+            recent,
             flights: Flights::default(),
             just_read: JustRead::new(),
             pool,
@@ -358,6 +361,31 @@ impl Fetcher {
         Ok(outcomes)
     }
 
+    /// Of chunks of one source, those that lie in bytes that were read last, by the reads; and the others.
+    fn recent<'a>(
+        &self,
+        positions: &[usize],
+        part: impl Fn(&usize) -> &'a Part,
+    ) -> (Vec<(Span, Vec<usize>)>, Vec<usize>) {
+        let (mut recent, mut absent): (Vec<(Span, Vec<usize>)>, Vec<usize>) = (Vec::new(), Vec::new());
+        for position in positions {
+            let Part { key, range, .. } = part(position);
+            let source = key.source();
+            let last =
+                recent.last_mut().filter(|(span, _)| span.range.start <= range.start && range.end <= span.range.end);
+            match last {
+                Some((_, served)) => served.push(*position),
+                None if !source.is_versioned() => absent.push(*position),
+                None => match self.recent.get(&source, range) {
+                    Some(span) => recent.push((span, vec![*position])),
+                    None => absent.push(*position),
+                },
+            }
+        }
+        self.metrics.recent_found((positions.len() - absent.len()) as u64);
+        (recent, absent)
+    }
+
     /// Counts hits and misses for the jobs' datasets. `wanted` is ordered by job, and `missing` ascends.
     fn count_by_dataset(&self, jobs: &[Job], wanted: &[Wanted], missing: &[usize]) {
         let mut start = 0;
@@ -389,10 +417,7 @@ impl Fetcher {
             let Wanted { job, object, .. } = of(&of_source[0]);
             let job = &jobs[*job];
             let object = &job.plan.objects[*object];
-            let ranges: Vec<_> = of_source.iter().map(|position| of(position).part.range.clone()).collect();
-            for read in coalesce(&ranges, self.gap_bytes(&job.bucket), self.settings.read_bytes) {
-                let served = read.parts.iter().map(|&part| of_source[part]).collect();
-                let parts = read.parts.iter().map(|&part| of(&of_source[part]).part.clone()).collect();
+            let mut begin = |range, served: Vec<usize>, at_hand| {
                 let task = ReadTask {
                     fetcher: self.clone(),
                     bucket: job.bucket.clone(),
@@ -400,10 +425,19 @@ impl Fetcher {
                     cached: !job.scan,
                     key: Arc::clone(&object.key),
                     version: version(&object.facts).cloned(),
-                    range: read.range,
-                    parts,
+                    range,
+                    parts: served.iter().map(|position| of(position).part.clone()).collect(),
+                    at_hand,
                 };
                 reads.push((served, task.run().boxed()));
+            };
+            let (recent, absent) = self.recent(of_source, |position| &of(position).part);
+            for (span, served) in recent {
+                begin(span.range.clone(), served, Some(span));
+            }
+            let ranges: Vec<_> = absent.iter().map(|position| of(position).part.range.clone()).collect();
+            for read in coalesce(&ranges, self.gap_bytes(&job.bucket), self.settings.read_bytes) {
+                begin(read.range, read.parts.iter().map(|&part| absent[part]).collect(), None);
             }
         }
         reads

@@ -11,7 +11,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::fetcher::Had;
 use super::{FetchError, Fetcher};
-use crate::cache::{ChunkKey, ChunkSource};
+use crate::cache::{ChunkKey, ChunkSource, Span};
 use crate::format::ArrayMeta;
 use crate::model::{ChunkCoord, ChunkData, Version};
 use crate::store::{Bucket, ObjectInfo, StoreError};
@@ -22,6 +22,13 @@ pub(super) struct ReadResult {
     /// By their planned extents. A chunk that is broken is so alone: its neighbours in the read are not.
     pub(super) chunks: HashMap<Range<u64>, Result<Had, FetchError>>,
     pub(super) info: Option<ObjectInfo>,
+}
+
+impl ReadResult {
+    /// Whether none of its chunks is broken.
+    fn is_sound(&self) -> bool {
+        self.chunks.values().all(Result::is_ok)
+    }
 }
 
 /// What all who wait for a read are told.
@@ -54,6 +61,8 @@ pub(super) struct ReadTask {
     pub(super) range: Range<u64>,
     /// Never empty; all of one source.
     pub(super) parts: Vec<Part>,
+    /// What was read before of that range, at that version.
+    pub(super) at_hand: Option<Span>,
 }
 
 /// Bound of a configured read time: an instant must be able to hold its end.
@@ -64,20 +73,42 @@ const LONGEST_READ: Duration = Duration::from_secs(24 * 3600);
 const TASK_BYTES: u64 = 256 << 10;
 
 impl ReadTask {
-    pub(super) async fn run(self) -> ReadAnswer {
+    pub(super) async fn run(mut self) -> ReadAnswer {
         let moment = self.fetcher.just_read.moment();
-        let fetched = match self.read().await {
-            Ok(Some(fetched)) => fetched,
+        if let Some(Span { range, bytes, info }) = self.at_hand.take() {
+            let result = self.chunks(info, &bytes).await?;
+            if result.is_sound() {
+                return Ok(self.keep(moment, result));
+            }
+            // What broke on its way here, or in memory, need not be broken in the store.
+            self.fetcher.recent.forget(&self.parts[0].key.source(), range.start);
+            self.range = self.extent();
+        }
+        let Some((info, body)) = self.read().await? else {
             // Only a read that was to learn the version may find nothing: a known version has gone.
-            Ok(None) => return Ok(self.keep(moment, ReadResult { chunks: HashMap::new(), info: None })),
-            Err(error) => return Err(error),
+            return Ok(self.keep(moment, ReadResult { chunks: HashMap::new(), info: None }));
         };
-        let (info, body) = fetched;
+        let result = self.chunks(info, &body).await?;
+        if let Some(info) = result.info.as_ref().filter(|_| result.is_sound()) {
+            self.keep_bytes(info, &body);
+        }
+        Ok(self.keep(moment, result))
+    }
+
+    /// From the first byte of its chunks to the last.
+    fn extent(&self) -> Range<u64> {
+        let start = self.parts.iter().map(|part| part.range.start).min();
+        let end = self.parts.iter().map(|part| part.range.end).max();
+        start.unwrap_or(self.range.start)..end.unwrap_or(self.range.end)
+    }
+
+    /// The chunks in `body`, the bytes of `self.range`.
+    async fn chunks(&self, info: ObjectInfo, body: &Bytes) -> Result<ReadResult, FetchError> {
         self.check_size(&info)?;
         let mut chunks = HashMap::with_capacity(self.parts.len());
         let mut stored = Vec::with_capacity(self.parts.len());
         for part in &self.parts {
-            match self.stored(part, &info, &body) {
+            match self.stored(part, &info, body) {
                 Ok(bytes) if part.decode => stored.push((part, bytes)),
                 other => drop(chunks.insert(part.range.clone(), other.map(Had::Stored))),
             }
@@ -90,7 +121,7 @@ impl ReadTask {
             let ranges = stored.iter().map(|(part, _)| part.range.clone());
             chunks.extend(ranges.zip(decoded.into_iter().map(|data| data.map(Had::Decoded))));
         }
-        Ok(self.keep(moment, ReadResult { chunks, info: Some(info) }))
+        Ok(ReadResult { chunks, info: Some(info) })
     }
 
     /// Puts decoded chunks into the cache.
@@ -98,13 +129,7 @@ impl ReadTask {
         if self.fetcher.cache.capacity_bytes() == 0 {
             return;
         }
-        let source = match &self.version {
-            Some(version) if *version == info.version => self.parts[0].key.source(),
-            Some(_) | None => {
-                let codec = self.array.codec.fingerprint();
-                ChunkSource::new(&self.bucket.name, &self.key, Some(&info.version), codec)
-            }
-        };
+        let source = self.source(info);
         for ((part, _), data) in parts.iter().zip(decoded) {
             let Ok(data) = data else { continue };
             // Of a whole object the plan may have known only a bound.
@@ -113,10 +138,29 @@ impl ReadTask {
         }
     }
 
+    /// The source of what was read, by the version that was read.
+    fn source(&self, info: &ObjectInfo) -> ChunkSource {
+        match &self.version {
+            Some(version) if *version == info.version => self.parts[0].key.source(),
+            Some(_) | None => {
+                let codec = self.array.codec.fingerprint();
+                ChunkSource::new(&self.bucket.name, &self.key, Some(&info.version), codec)
+            }
+        }
+    }
+
+    /// Keeps what was read, as it is stored. A folder's files are in the page cache anyway.
+    fn keep_bytes(&self, info: &ObjectInfo, bytes: &Bytes) {
+        if self.cached && info.settled && !self.bucket.store.is_local() {
+            let range = self.range.start..self.range.start + bytes.len() as u64;
+            self.fetcher.recent.insert(self.source(info), Span { range, bytes: bytes.clone(), info: info.clone() });
+        }
+    }
+
     /// Keeps a result for a moment where it told a version, so that who planned before knowing it finds it.
     fn keep(&self, moment: u64, result: ReadResult) -> Arc<ReadResult> {
         let result = Arc::new(result);
-        let sound = result.chunks.values().all(Result::is_ok) && result.info.as_ref().is_none_or(|info| info.settled);
+        let sound = result.is_sound() && result.info.as_ref().is_none_or(|info| info.settled);
         if self.version.is_none() && sound {
             for part in &self.parts {
                 let read = Arc::clone(&result);

@@ -4,12 +4,19 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::Policy;
-use crate::cache::{BodyCache, ChunkCache};
+use crate::cache::{BodyCache, ChunkCache, RecentBytes};
 use crate::dataset::Datasets;
 use crate::fetch::{Budget, DecodePool, Fetcher, FetcherSettings};
 use crate::metrics::Metrics;
 use crate::plan::Limits;
 use crate::store::Buckets;
+
+/// Of a cache, the bytes for stored bytes that were read last: enough for the clips that a few loaders are at, and a small
+/// part of a large cache. `benches/encoded_tier.rs` tells what other shares do.
+fn recent_bytes(cache_bytes: u64) -> u64 {
+    const FEW_READS: u64 = 16 << 20;
+    (cache_bytes / 32).max(FEW_READS.min(cache_bytes / 8))
+}
 
 /// What a gateway is made with, beside buckets and keys.
 #[derive(Debug, Clone)]
@@ -22,7 +29,7 @@ pub struct GatewaySettings {
     pub batch_items: usize,
     /// Bytes of one upload.
     pub upload_bytes: u64,
-    /// Bytes of decoded chunks kept.
+    /// Bytes of chunks kept: decoded ones, and a little of what was read last as it is stored.
     pub cache_bytes: u64,
     /// Bytes of shard indexes kept.
     pub index_cache_bytes: u64,
@@ -97,14 +104,16 @@ impl Gateway {
         metrics: Metrics,
         settings: &GatewaySettings,
     ) -> std::io::Result<Arc<Self>> {
-        let cache = ChunkCache::new(settings.cache_bytes, metrics.clone());
+        let recent_bytes = recent_bytes(settings.cache_bytes);
+        let cache = ChunkCache::new(settings.cache_bytes - recent_bytes, metrics.clone());
+        let recent = RecentBytes::new(recent_bytes, metrics.clone());
         let pool = DecodePool::new(settings.decode_threads)?;
         let budget = Budget::new(settings.inflight_bytes, settings.patience, metrics.clone());
         Ok(Arc::new(Self {
             buckets,
             policy,
             datasets: Datasets::new(settings.index_cache_bytes),
-            fetcher: Fetcher::new(cache, pool, budget, settings.fetch, metrics.clone()),
+            fetcher: Fetcher::new(cache, recent, pool, budget, settings.fetch, metrics.clone()),
             metrics,
             limits: settings.limits,
             json_elements: settings.json_elements,

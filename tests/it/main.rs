@@ -7,6 +7,7 @@ mod documents;
 mod large_indexes;
 mod layers;
 mod raw_blocks;
+mod recent_bytes;
 mod s3_guards;
 mod s3_lists;
 mod s3_reads;
