@@ -77,7 +77,7 @@ fn plan(criterion: &mut Criterion) {
         let parse = |text: &str| -> Hyperslab {
             let pairs = [("slice".to_owned(), text.to_owned())];
             let request = Request::parse("video", &pairs, true).expect("valid");
-            resolve(&request.selection, &array.shape, &array.dims).expect("inside")
+            resolve(&request.selection, &array.shape, &array.dims, &[]).expect("inside")
         };
         let look_up = |survey: &Survey| -> Vec<Located> {
             let of = |entry| layout.find(&pages[layout.page_of(entry) as usize], entry, container).expect("inside");

@@ -47,7 +47,7 @@ fn strided_copy(criterion: &mut Criterion) {
     let plan = |corner: Corner| {
         let pairs = [("slice".to_owned(), workload::slice(corner))];
         let request = Request::parse("video", &pairs, true).expect("valid");
-        let slab = resolve(&request.selection, &array.shape, &array.dims).expect("inside");
+        let slab = resolve(&request.selection, &array.shape, &array.dims, &[]).expect("inside");
         let survey = survey(&array, &slab, &limits).expect("small");
         let facts = vec![ObjectFacts::Present { version: Version::new("v"), size: 1 << 30 }; survey.objects.len()];
         let located = vec![Located::Range(0..1); survey.chunks.len()];

@@ -1,5 +1,6 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
+pub mod coords;
 pub mod format;
 pub mod index;
 pub mod model;

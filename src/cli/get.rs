@@ -22,6 +22,24 @@ pub(super) struct GetArguments {
     /// What to read by dimension name, such as `time=0:16`; may be repeated
     #[arg(long, value_name = "NAME=DIM")]
     isel: Vec<String>,
+    /// An interval of a dimension in its coordinates, such as `time(12s:14s)` or `time(12s;n=50)`; may be repeated
+    #[arg(long, value_name = "NAME(LOW:HIGH)")]
+    subset: Vec<String>,
+    /// A box by the dimensions named x, y and z: `x0,y0,x1,y1` or six numbers
+    #[arg(long, allow_hyphen_values = true)]
+    bbox: Option<String>,
+    /// An interval of time: `START/END`, with `..` for an open end
+    #[arg(long)]
+    datetime: Option<String>,
+    /// One position by its coordinate, such as `time=nearest::12.4`; may be repeated
+    #[arg(long, value_name = "NAME=VALUE")]
+    sel: Vec<String>,
+    /// Exactly so many cells from the lower end of a `--subset`, such as `time:50`; may be repeated
+    #[arg(long, value_name = "NAME:CELLS")]
+    count: Vec<String>,
+    /// What the ends of intervals take; with left, windows that meet share nothing
+    #[arg(long, value_parser = ["both", "left"])]
+    closed: Option<String>,
     /// An array within a group or a .safetensors file
     #[arg(long)]
     array: Option<String>,
@@ -51,14 +69,26 @@ pub(super) struct GetArguments {
 impl GetArguments {
     fn parameters(&self) -> Vec<(&'static str, String)> {
         let mut parameters = vec![("slice", self.slice.clone())];
-        parameters.extend(self.isel.iter().map(|isel| ("isel", isel.clone())));
+        let repeated = [("isel", &self.isel), ("subset", &self.subset), ("sel", &self.sel), ("count", &self.count)];
+        for (name, values) in repeated {
+            parameters.extend(values.iter().map(|value| (name, value.clone())));
+        }
         let ending = self.output.extension().and_then(|ending| ending.to_str()).map(|ending| match ending {
             "bin" => "raw",
             other => other,
         });
         let known = ["npy", "raw", "safetensors", "json", "png"];
         let format = self.format.clone().or_else(|| ending.filter(|e| known.contains(e)).map(str::to_owned));
-        for (name, value) in [("array", &self.array), ("oob", &self.oob), ("fill", &self.fill), ("format", &format)] {
+        let single = [
+            ("bbox", &self.bbox),
+            ("datetime", &self.datetime),
+            ("closed", &self.closed),
+            ("array", &self.array),
+            ("oob", &self.oob),
+            ("fill", &self.fill),
+            ("format", &format),
+        ];
+        for (name, value) in single {
             if let Some(value) = value {
                 parameters.push((name, value.clone()));
             }

@@ -73,7 +73,7 @@ impl Snapshot {
     }
 
     /// Whether something was read that must not be kept ([`ObjectInfo::settled`]).
-    pub(super) fn is_unsettled(&self) -> bool {
+    pub(crate) fn is_unsettled(&self) -> bool {
         self.unsettled.load(Ordering::Relaxed)
     }
 

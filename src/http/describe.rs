@@ -13,6 +13,7 @@ use super::gateway::Gateway;
 use super::target::{self, Target};
 use super::{Body, SliceRequest, etag, full, headers, wire_time};
 use crate::cache::ObjectState;
+use crate::coords::{self, Coordinates};
 use crate::dataset::{Array, Group, GroupMember, Opened, OpenedFile, Snapshot, Source};
 use crate::format::{ArrayMeta, Storage};
 use crate::model::key::beneath;
@@ -112,6 +113,7 @@ async fn of_array(array: &Array) -> Result<Value, Problem> {
         "shape": meta.shape,
         "dtype": meta.dtype.name(),
         "dims": meta.dims,
+        "coordinates": declared_coordinates(meta),
         "chunk_shape": chunk_shape,
         "shard_shape": shard_shape,
         "codecs": meta.stored_codecs,
@@ -120,6 +122,16 @@ async fn of_array(array: &Array) -> Result<Value, Problem> {
         "stored_bytes": stored_bytes(array).await?,
         "source_etag": source,
     }))
+}
+
+/// Per axis what the array's own attributes declare of its coordinates. Arrays beside it tell of others, and are seen
+/// there.
+fn declared_coordinates(meta: &ArrayMeta) -> Vec<Value> {
+    let of_axis = |axis| match coords::declared(&meta.attributes, axis, &meta.dims) {
+        Ok(found) => found.map_or(Value::Null, |found| Coordinates::from(found).describe()),
+        Err(error) => json!({ "kind": "broken", "error": error.to_string() }),
+    };
+    (0..meta.shape.len()).map(of_axis).collect()
 }
 
 /// The fill value as the JSON format writes an element.

@@ -4,7 +4,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use crate::auth::Policy;
-use crate::cache::{BodyCache, ChunkCache, RecentBytes};
+use crate::cache::{BodyCache, ChunkCache, ParsedCache, RecentBytes};
+use crate::coords::Listed;
 use crate::dataset::Datasets;
 use crate::fetch::{Budget, DecodePool, Fetcher, FetcherSettings};
 use crate::metrics::Metrics;
@@ -91,6 +92,8 @@ pub struct Gateway {
     pub upload_bytes: u64,
     /// Bodies built whole, kept briefly.
     pub bodies: BodyCache,
+    /// Coordinate arrays.
+    pub coordinates: ParsedCache<Listed>,
 }
 
 impl Gateway {
@@ -122,6 +125,7 @@ impl Gateway {
             part_bytes: settings.inflight_bytes / 4,
             upload_bytes: settings.upload_bytes,
             bodies: BodyCache::new(),
+            coordinates: ParsedCache::new(),
         }))
     }
 

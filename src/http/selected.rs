@@ -16,7 +16,7 @@ use crate::dataset::{Array, Learning, Snapshot, Whereabouts};
 use crate::format::{ArrayMeta, zarr};
 use crate::model::{Details, ErrorKind, Hyperslab, Piece, shape};
 use crate::plan::{self, Survey};
-use crate::query::{self, Request};
+use crate::query::{self, Found, Request};
 use crate::wire::{self, Description, Format};
 
 /// Bytes of elements that are assembled at once. An answer streams in such bands: large enough that planning one is
@@ -61,9 +61,10 @@ impl Selected {
         asked: &SliceRequest,
         request: &Request,
         array: Array,
+        found: &[Found],
     ) -> Result<Self, Problem> {
         let meta = &array.meta;
-        let slab = query::resolve(&request.selection, &meta.shape, &meta.dims)?;
+        let slab = query::resolve(&request.selection, &meta.shape, &meta.dims, found)?;
         let shape = slab.answer_shape();
         request.check_shape(&shape)?;
         let dims: Vec<Option<String>> =

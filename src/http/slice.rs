@@ -7,6 +7,7 @@ use ::http::header;
 use ::http::{HeaderMap, Method, Response};
 use bytes::Bytes;
 
+use super::coordinates::Finder;
 use super::dry::{self, Part};
 use super::error::{self, Problem};
 use super::gateway::Gateway;
@@ -97,7 +98,7 @@ async fn slice(
     snapshot: &Arc<Snapshot>,
 ) -> Result<Response<Body>, Problem> {
     let started = Instant::now();
-    let selected = select(gateway, asked, target, snapshot).await?;
+    let selected = select(&Finder::new(gateway, asked, snapshot), target).await?;
     let path = Arc::clone(&selected.array.path);
     let about = |problem: Problem| problem.about(&path);
     let versioned = selected.version(gateway, asked, snapshot).await.map_err(about)?;
@@ -107,15 +108,13 @@ async fn slice(
 }
 
 /// The selection, tied to its array.
-async fn select(
-    gateway: &Gateway,
-    asked: &SliceRequest,
-    target: &Target,
-    snapshot: &Snapshot,
-) -> Result<Selected, Problem> {
+async fn select(finder: &Finder<'_>, target: &Target) -> Result<Selected, Problem> {
+    let &Finder { gateway, asked, snapshot, .. } = finder;
     let array = target::array(gateway, asked, target, snapshot).await?;
     let path = Arc::clone(&array.path);
-    Selected::new(gateway, asked, &target.request, array).map_err(|problem| problem.about(&path))
+    let about = |problem: Problem| problem.about(&path);
+    let found = finder.positions(&array, &target.request.selection).await.map_err(about)?;
+    Selected::new(gateway, asked, &target.request, array, &found).map_err(about)
 }
 
 /// The plan of a slice as JSON. Reads indexes, never chunk data.
@@ -125,7 +124,8 @@ async fn explain(
     target: &Target,
     snapshot: &Snapshot,
 ) -> Result<Response<Body>, Problem> {
-    let selected = select(gateway, asked, target, snapshot).await?;
+    let finder = Finder::new(gateway, asked, snapshot);
+    let selected = select(&finder, target).await?;
     let about = |problem: Problem| problem.about(&selected.array.path);
     let pieces = selected.all_pieces(gateway);
     let mut body = dry::plan_of(gateway, snapshot, &parts(&selected, &pieces)).await.map_err(about)?;
@@ -137,7 +137,10 @@ async fn explain(
         body.insert("body_bytes".into(), selected.body_len.into());
         body.insert(
             "selection".into(),
-            serde_json::json!({ "shape": selected.shape, "dims": selected.dims, "dtype": meta.dtype.name() }),
+            serde_json::json!({
+                "shape": selected.shape, "dims": selected.dims, "dtype": meta.dtype.name(),
+                "slice": selected.slab.text(), "coordinates": finder.told(&selected.array),
+            }),
         );
     }
     Ok(describe::json(&body, None, asked))
@@ -150,7 +153,7 @@ async fn prefetch(
     target: &Target,
     snapshot: &Snapshot,
 ) -> Result<Response<Body>, Problem> {
-    let selected = select(gateway, asked, target, snapshot).await?;
+    let selected = select(&Finder::new(gateway, asked, snapshot), target).await?;
     let about = |problem: Problem| problem.about(&selected.array.path);
     let pieces = selected.all_pieces(gateway);
     dry::prefetch(gateway, asked, snapshot, &parts(&selected, &pieces)).await.map_err(about)

@@ -116,6 +116,26 @@ impl Hyperslab {
         &self.kept
     }
 
+    /// As the parameter `slice` has it. Positions outside the array need `oob=fill`; a long list is cut short.
+    pub fn text(&self) -> String {
+        const LISTED: usize = 100;
+        let dims = self.axes.iter().zip(&self.kept).map(|(axis, kept)| match axis {
+            Axis::Range { start, count: 1, .. } if !kept => start.to_string(),
+            Axis::Range { start, step, count } => {
+                let stop = i128::from(*start) + i128::from(*step) * i128::from(*count);
+                // A bound below 0 would count from the end.
+                let stop = if *step < 0 && stop < 0 { String::new() } else { stop.to_string() };
+                let step = if *step == 1 { String::new() } else { format!(":{step}") };
+                format!("{start}:{stop}{step}")
+            }
+            Axis::List(list) => {
+                let listed: Vec<String> = list.iter().take(LISTED).map(u64::to_string).collect();
+                format!("({}{})", listed.join(","), if list.len() > LISTED { ",…" } else { "" })
+            }
+        });
+        dims.collect::<Vec<_>>().join(",")
+    }
+
     /// Positions per array axis, dropped axes included.
     pub fn counts(&self) -> Vec<u64> {
         self.axes.iter().map(Axis::count).collect()

@@ -4,13 +4,16 @@
 
 mod chunk;
 mod dtype;
+pub mod exact;
 mod extent;
 mod hyperslab;
+pub mod instant;
 pub mod key;
 mod kind;
 mod secret;
 pub mod shape;
 pub mod small_float;
+mod unit;
 
 pub use chunk::{ChunkCoord, ChunkData, PerAxis};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
@@ -18,3 +21,4 @@ pub use extent::{ByteRange, Version};
 pub use hyperslab::{Axis, Hyperslab, Piece};
 pub use kind::{Details, ErrorKind, Fault};
 pub use secret::Secret;
+pub use unit::{Measure, Unit};

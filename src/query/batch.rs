@@ -1,7 +1,8 @@
 //! Many selections in one request: the body of a batch.
 //!
 //! `{"v":1,"items":[…]}` is about one array, `{"v":1,"fields":{"video":[…],"audio":[…]}}` about several of a group, item
-//! by item. An item is `{"slice":"0:4,:"}`, `{"isel":{"time":"0:16","y":[1,3],"x":7}}`, or both.
+//! by item. An item is `{"slice":"0:4,:"}`, `{"isel":{"time":"0:16","y":[1,3],"x":7}}`, `{"subset":"time(12s;n=50)"}`, or
+//! several of these for different dimensions; `bbox`, `datetime` and `sel` too.
 
 use std::fmt;
 
@@ -9,6 +10,7 @@ use serde::Deserialize;
 use serde::de::{Deserializer, MapAccess, SeqAccess, Visitor};
 
 use super::grammar::{parse_dim, parse_slice};
+use super::interval::{parse_bbox, parse_datetime, parse_label, parse_subset};
 use super::{Dim, QueryError, Selection};
 
 /// The selections of a batch.
@@ -94,6 +96,29 @@ struct Document {
 struct Item {
     slice: Option<String>,
     isel: Option<Named>,
+    subset: Option<Texts>,
+    bbox: Option<String>,
+    datetime: Option<String>,
+    sel: Option<Texts>,
+}
+
+/// One text, or a list of them.
+#[derive(Deserialize)]
+#[serde(untagged, expecting = "text, or a list of texts")]
+enum Texts {
+    One(String),
+    Many(Vec<String>),
+}
+
+impl Texts {
+    fn each<T>(texts: Option<&Self>, parse: fn(&str) -> Result<T, QueryError>) -> Result<Vec<T>, QueryError> {
+        let texts = match texts {
+            None => &[],
+            Some(Self::One(text)) => std::slice::from_ref(text),
+            Some(Self::Many(texts)) => texts.as_slice(),
+        };
+        texts.iter().map(|text| parse(text)).collect()
+    }
 }
 
 /// A structure written as an object: serde would take a list of its values as well.
@@ -177,7 +202,16 @@ impl<'de> Deserialize<'de> for Index {
 
 impl Item {
     fn selection(self, like: &Selection) -> Result<Selection, QueryError> {
-        let mut selection = Selection { oob: like.oob, keepdims: like.keepdims, ..Selection::default() };
+        let Selection { oob, keepdims, closed, .. } = *like;
+        let mut selection = Selection { oob, keepdims, closed, ..Selection::default() };
+        selection.subsets = Texts::each(self.subset.as_ref(), parse_subset)?;
+        selection.labels = Texts::each(self.sel.as_ref(), parse_label)?;
+        if let Some(bbox) = &self.bbox {
+            selection.subsets.extend(parse_bbox(bbox)?);
+        }
+        if let Some(datetime) = &self.datetime {
+            selection.subsets.push(parse_datetime(datetime)?);
+        }
         if let Some(slice) = &self.slice {
             selection.dims = parse_slice(slice)?;
         }

@@ -72,9 +72,11 @@ pub enum QueryError {
         /// Dimensions of the array.
         rank: usize,
     },
-    /// `isel` names a dimension that the array lacks, or has twice.
-    #[error("isel: {reason}")]
+    /// A parameter names a dimension that the array lacks, or has twice.
+    #[error("{parameter}: {reason}")]
     UnknownDimension {
+        /// `isel`, `subset` and such.
+        parameter: &'static str,
         /// The name as sent.
         name: String,
         /// What is wrong, with the names there are.
@@ -149,8 +151,8 @@ impl Fault for QueryError {
             Self::TooManyDimensions { rank, .. } => {
                 Details { valid: Some(format!("at most {rank} dimensions")), ..parameter("slice") }
             }
-            Self::UnknownDimension { name, valid, .. } => {
-                Details { dimension: Some(name.clone()), valid: Some(valid.clone()), ..parameter("isel") }
+            Self::UnknownDimension { parameter: of, name, valid, .. } => {
+                Details { dimension: Some(name.clone()), valid: Some(valid.clone()), ..parameter(of) }
             }
             Self::ConstrainedTwice { dimension, second, .. } => {
                 Details { dimension: Some(dimension.clone()), ..parameter(second) }

@@ -6,6 +6,7 @@
 mod batch;
 mod error;
 mod grammar;
+mod interval;
 pub mod parameters;
 mod request;
 mod resolve;
@@ -13,6 +14,7 @@ mod selection;
 
 pub use batch::{Batch, BatchField};
 pub use error::QueryError;
+pub use interval::{Closed, Interval, Label, Mark, Method, OnAxis, Role, Subset};
 pub use request::{BatchOptions, Request, What};
-pub use resolve::resolve;
+pub use resolve::{Found, Positions, axis_named, resolve};
 pub use selection::{Bound, Dim, OutOfBounds, Selection};

@@ -25,11 +25,19 @@ pub const NAMES: &[&str] = &[
     "batch",
     "stack",
     "on_error",
+    "subset",
+    "bbox",
+    "datetime",
+    "sel",
+    "count",
+    "closed",
 ];
 
 /// Parameters of features that are not built yet; they answer 501.
-pub const RESERVED: &[&str] =
-    &["subset", "bbox", "datetime", "filter", "sel", "fields", "select", "values", "pad", "count", "closed"];
+pub const RESERVED: &[&str] = &["filter", "fields", "select", "values", "pad"];
+
+/// Parameters that may be given more than once.
+const REPEATABLE: &[&str] = &["isel", "subset", "sel", "count"];
 
 /// Endings of the in-key form that choose a format.
 pub const SUFFIXES: &[&str] = &["npy", "raw", "bin", "safetensors", "json", "png", "arrow"];
@@ -131,7 +139,7 @@ pub(super) fn collect(key: &str, query: &[(String, String)], in_key_form: bool) 
         }
     }
     for (i, (name, _)) in found.pairs.iter().enumerate() {
-        if *name != "isel" && found.pairs[..i].iter().any(|(earlier, _)| earlier == name) {
+        if !REPEATABLE.contains(name) && found.pairs[..i].iter().any(|(earlier, _)| earlier == name) {
             return Err(QueryError::Repeated { name: (*name).to_owned() });
         }
         if RESERVED.contains(name) {
@@ -219,7 +227,7 @@ mod tests {
         assert!(matches!(ask("a", &[("slice", "0"), ("x-slice", "1")]), Err(QueryError::Repeated { .. })));
         assert!(matches!(ask("a/@slice=0", &[("slice", "1")]), Err(QueryError::Repeated { .. })));
         assert!(matches!(ask("a", &[("slice", "0"), ("versionId", "1")]), Err(QueryError::NotWithSlice { .. })));
-        assert!(matches!(ask("a", &[("subset", "t(1:2)")]), Err(QueryError::Reserved { .. })));
+        assert!(matches!(ask("a", &[("filter", "a > 1")]), Err(QueryError::Reserved { .. })));
         assert!(
             ask("a", &[("slice", "0"), ("x-id", "GetObject"), ("X-Amz-Date", "x"), ("response-expires", "x")]).is_ok()
         );

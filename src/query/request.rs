@@ -3,6 +3,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::grammar::{parse_dim, parse_slice};
+use super::interval::{self, Closed, OnAxis, Subset};
 use super::parameters::{self, Parameters};
 use super::{OutOfBounds, QueryError, Selection};
 
@@ -74,9 +75,10 @@ impl Request {
         };
         let mut chosen: Vec<(&'static str, What)> = Vec::new();
         let mut single: Option<&'static str> = None;
+        let mut counts: Vec<(String, u64)> = Vec::new();
         let (mut batch, mut options, mut option) = (false, BatchOptions::default(), None);
         for (name, value) in pairs {
-            if matches!(name, "slice" | "isel" | "format") {
+            if matches!(name, "slice" | "isel" | "format" | "subset" | "bbox" | "datetime" | "sel" | "count") {
                 single = Some(name);
             }
             let invalid = |reason: String, valid: &str| QueryError::InvalidValue {
@@ -94,6 +96,18 @@ impl Request {
                         .decode_utf8()
                         .map_err(|_| invalid(format!("`{dimension}` is not UTF-8 once decoded"), "a UTF-8 name"))?;
                     request.selection.named.push((dimension.into_owned(), parse_dim(dim)?));
+                }
+                "subset" => request.selection.subsets.push(interval::parse_subset(&value)?),
+                "bbox" => request.selection.subsets.extend(interval::parse_bbox(&value)?),
+                "datetime" => request.selection.subsets.push(interval::parse_datetime(&value)?),
+                "sel" => request.selection.labels.push(interval::parse_label(&value)?),
+                "count" => counts.push(interval::parse_count(&value)?),
+                "closed" => {
+                    request.selection.closed = match value.as_str() {
+                        "both" => Closed::Both,
+                        "left" => Closed::Left,
+                        _ => return Err(invalid(format!("`{value}` is neither"), "both, left")),
+                    }
                 }
                 "array" => {
                     check_name(name, &value)?;
@@ -146,6 +160,7 @@ impl Request {
                 other => return Err(QueryError::Reserved { name: other.to_owned() }),
             }
         }
+        count_cells(&mut request.selection.subsets, counts)?;
         let refused = |parameter: &str, reason: String| QueryError::InvalidValue {
             parameter: parameter.to_owned(),
             reason,
@@ -220,6 +235,28 @@ impl Request {
             expected: format!("[{}]", expected.join(",")),
         })
     }
+}
+
+/// `count=NAME:CELLS` is `;n=CELLS` in the subset of that name.
+fn count_cells(subsets: &mut [Subset], counts: Vec<(String, u64)>) -> Result<(), QueryError> {
+    for (name, cells) in counts {
+        let of_name = |subset: &&mut Subset| subset.axis == OnAxis::Named(name.clone());
+        let refused = |reason: String| QueryError::InvalidValue {
+            parameter: "count".to_owned(),
+            reason,
+            valid: Some("the name of a `subset` with a lower end and without `;n=`".to_owned()),
+        };
+        let subset =
+            subsets.iter_mut().find(of_name).ok_or_else(|| refused(format!("no `subset` is about `{name}`")))?;
+        if subset.interval.cells.is_some() {
+            return Err(refused(format!("the cells of `{name}` are counted twice")));
+        }
+        if subset.interval.lo == interval::Mark::Open {
+            return Err(refused(format!("the `subset` of `{name}` has no lower end to count from")));
+        }
+        subset.interval.cells = Some(cells);
+    }
+    Ok(())
 }
 
 /// Checks that a name of an array stays below its path.

@@ -3,7 +3,29 @@
 use super::{Bound, Dim, OutOfBounds, QueryError, Selection};
 use crate::model::{Axis, Hyperslab};
 
-/// Ties a selection to an array of `shape` whose axes have the names `dims`.
+/// Positions that were found otherwise than by their numbers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Found {
+    /// Of which axis.
+    pub axis: usize,
+    /// By which parameter.
+    pub parameter: &'static str,
+    /// Which.
+    pub positions: Positions,
+}
+
+/// Positions along an axis, literally.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Positions {
+    /// One; the axis is dropped.
+    One(u64),
+    /// From the first up to the second; outside the axis they read as the fill value.
+    Range(i64, i64),
+    /// These.
+    List(Vec<u64>),
+}
+
+/// Ties a selection to an array of `shape` whose axes have the names `dims`. `found` says what its coordinates select.
 ///
 /// The result has one axis per array axis. Two selections that take the same positions in the same order and
 /// keep the same axes give equal hyperslabs, as far as ranges and lists allow: the answer's ETag depends on it.
@@ -11,32 +33,67 @@ use crate::model::{Axis, Hyperslab};
 /// # Errors
 /// [`QueryError`] for too many dimensions, unknown names, one dimension selected twice, and positions outside
 /// an axis where the rules forbid them.
-pub fn resolve(selection: &Selection, shape: &[u64], dims: &[Option<String>]) -> Result<Hyperslab, QueryError> {
+pub fn resolve(
+    selection: &Selection,
+    shape: &[u64],
+    dims: &[Option<String>],
+    found: &[Found],
+) -> Result<Hyperslab, QueryError> {
     let rank = shape.len();
-    let mut chosen: Vec<Option<(&'static str, &Dim)>> = vec![None; rank];
+    let mut chosen: Vec<Option<(&'static str, Choice<'_>)>> = vec![None; rank];
     for (axis, dim) in by_position(&selection.dims, rank)? {
         if *dim != Dim::ALL {
-            chosen[axis] = Some(("slice", dim));
+            chosen[axis] = Some(("slice", Choice::Written(dim)));
         }
     }
-    for (name, dim) in &selection.named {
-        let axis = axis_named(name, dims)?;
-        if let Some((first, _)) = chosen[axis] {
-            let (first, second) = (format!("`{first}`"), format!("`isel={name}`"));
-            return Err(QueryError::ConstrainedTwice { dimension: name.clone(), first, second });
+    let label = |axis: usize| dims.get(axis).cloned().flatten().unwrap_or_else(|| axis.to_string());
+    let mut choose = |axis: usize, parameter: &'static str, choice| match chosen[axis].replace((parameter, choice)) {
+        None => Ok(()),
+        Some((first, _)) => {
+            let dimension = label(axis);
+            let (first, second) = (format!("`{first}`"), format!("`{parameter}={dimension}`"));
+            Err(QueryError::ConstrainedTwice { dimension, first, second })
         }
-        chosen[axis] = Some(("isel", dim));
+    };
+    for (name, dim) in &selection.named {
+        choose(axis_named("isel", name, dims)?, "isel", Choice::Written(dim))?;
+    }
+    for Found { axis, parameter, positions } in found {
+        choose(*axis, parameter, Choice::Found(positions))?;
     }
     let mut axes = Vec::with_capacity(rank);
     let mut kept = Vec::with_capacity(rank);
     for (axis, choice) in chosen.iter().enumerate() {
-        let (parameter, dim) = choice.unwrap_or(("slice", &Dim::ALL));
-        let label = || dims.get(axis).cloned().flatten().unwrap_or_else(|| axis.to_string());
-        let scope = Scope { parameter, len: shape[axis], dimension: &label };
-        axes.push(scope.axis(dim, selection.oob)?);
-        kept.push(selection.keepdims || !matches!(dim, Dim::Index(_)));
+        let (parameter, choice) = choice.unwrap_or(("slice", Choice::Written(&Dim::ALL)));
+        let dimension = || label(axis);
+        let scope = Scope { parameter, len: shape[axis], dimension: &dimension };
+        axes.push(match choice {
+            Choice::Written(dim) => scope.axis(dim, selection.oob)?,
+            Choice::Found(positions) => positions.axis(),
+        });
+        let one = matches!(choice, Choice::Written(Dim::Index(_)) | Choice::Found(Positions::One(_)));
+        kept.push(selection.keepdims || !one);
     }
     Ok(Hyperslab::new(axes, kept))
+}
+
+/// What is taken along one axis.
+#[derive(Debug, Clone, Copy)]
+enum Choice<'a> {
+    Written(&'a Dim),
+    Found(&'a Positions),
+}
+
+impl Positions {
+    fn axis(&self) -> Axis {
+        match self {
+            Self::One(at) => Axis::Range { start: *at as i64, step: 1, count: 1 },
+            Self::List(list) => Axis::List(list.as_slice().into()),
+            // No positions, one form.
+            Self::Range(start, stop) if start >= stop => Axis::Range { start: 0, step: 1, count: 0 },
+            Self::Range(start, stop) => Axis::Range { start: *start, step: 1, count: stop.abs_diff(*start) },
+        }
+    }
 }
 
 /// Pairs each written dimension with its axis; an ellipsis takes what is left.
@@ -53,10 +110,14 @@ fn by_position(dims: &[Dim], rank: usize) -> Result<Vec<(usize, &Dim)>, QueryErr
     Ok(front.chain(back).collect())
 }
 
-fn axis_named(name: &str, dims: &[Option<String>]) -> Result<usize, QueryError> {
+/// The axis with a name.
+///
+/// # Errors
+/// [`QueryError::UnknownDimension`] where none has it, or more than one.
+pub fn axis_named(parameter: &'static str, name: &str, dims: &[Option<String>]) -> Result<usize, QueryError> {
     let mut found = dims.iter().enumerate().filter(|(_, dim)| dim.as_deref() == Some(name)).map(|(axis, _)| axis);
     let valid = || dims.iter().flatten().map(String::as_str).collect::<Vec<_>>().join(", ");
-    let unknown = |reason| QueryError::UnknownDimension { name: name.to_owned(), reason, valid: valid() };
+    let unknown = |reason| QueryError::UnknownDimension { parameter, name: name.to_owned(), reason, valid: valid() };
     match (found.next(), found.next()) {
         (Some(axis), None) => Ok(axis),
         (Some(_), Some(_)) => Err(unknown(format!("two dimensions are named `{name}`; use `slice`"))),
@@ -173,14 +234,14 @@ mod tests {
         #[test]
         fn clipping_is_pythons(start in bound(), stop in bound(), step in (-4_i64..5).prop_filter("0", |s| *s != 0), n in 0_u64..10) {
             let selection = Selection { dims: vec![Dim::Range { start, stop, step }], ..Selection::default() };
-            let slab = resolve(&selection, &[n], &[None]).expect("clipping never fails");
+            let slab = resolve(&selection, &[n], &[None], &[]).expect("clipping never fails");
             prop_assert_eq!(positions(&slab.axes()[0]), python_slice(start, stop, step, n as i64));
         }
 
         #[test]
         fn filling_takes_bounds_literally(start in bound(), stop in bound(), step in (-4_i64..5).prop_filter("0", |s| *s != 0), n in 0_u64..10) {
             let selection = Selection { dims: vec![Dim::Range { start, stop, step }], oob: OutOfBounds::Fill, ..Selection::default() };
-            let slab = resolve(&selection, &[n], &[None]).expect("small");
+            let slab = resolve(&selection, &[n], &[None], &[]).expect("small");
             let n = n as i64;
             let (first, last) = if step > 0 { (0, n) } else { (n - 1, -1) };
             prop_assert_eq!(positions(&slab.axes()[0]), python_range(start.unwrap_or(first), stop.unwrap_or(last), step));
@@ -189,7 +250,7 @@ mod tests {
 
     fn check(text: &str, shape: &[u64], answer: &[u64]) {
         let selection = Selection { dims: parse_slice(text).expect(text), ..Selection::default() };
-        let slab = resolve(&selection, shape, &vec![None; shape.len()]).expect(text);
+        let slab = resolve(&selection, shape, &vec![None; shape.len()], &[]).expect(text);
         assert_eq!(slab.answer_shape(), answer, "{text}");
     }
 
@@ -207,7 +268,7 @@ mod tests {
     fn positions_outside_are_refused_where_the_rules_say_so() {
         let ask = |text: &str, oob| {
             let selection = Selection { dims: parse_slice(text).expect(text), oob, ..Selection::default() };
-            resolve(&selection, &[10], &[Some("t".into())])
+            resolve(&selection, &[10], &[Some("t".into())], &[])
         };
         for oob in [OutOfBounds::Clip, OutOfBounds::Error, OutOfBounds::Fill] {
             assert!(matches!(ask("10", oob), Err(QueryError::OutOfRange { index: 10, .. })));
@@ -224,10 +285,10 @@ mod tests {
         let dims = [Some("t".to_owned()), Some("y".to_owned())];
         let named = vec![("t".to_owned(), Dim::Index(0))];
         let twice = Selection { dims: vec![Dim::Index(1)], named: named.clone(), ..Selection::default() };
-        assert!(matches!(resolve(&twice, &[4, 4], &dims), Err(QueryError::ConstrainedTwice { .. })));
+        assert!(matches!(resolve(&twice, &[4, 4], &dims, &[]), Err(QueryError::ConstrainedTwice { .. })));
         let once = Selection { dims: vec![Dim::ALL, Dim::Index(1)], named, ..Selection::default() };
-        assert_eq!(resolve(&once, &[4, 4], &dims).map(|slab| slab.answer_shape()), Ok(vec![]));
+        assert_eq!(resolve(&once, &[4, 4], &dims, &[]).map(|slab| slab.answer_shape()), Ok(vec![]));
         let unknown = Selection { named: vec![("z".into(), Dim::ALL)], ..Selection::default() };
-        assert!(matches!(resolve(&unknown, &[4, 4], &dims), Err(QueryError::UnknownDimension { .. })));
+        assert!(matches!(resolve(&unknown, &[4, 4], &dims, &[]), Err(QueryError::UnknownDimension { .. })));
     }
 }

@@ -1,5 +1,7 @@
 //! A selection as written: not yet tied to an array.
 
+use super::interval::{Closed, Label, Subset};
+
 /// What to do with range bounds outside an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum OutOfBounds {
@@ -47,8 +49,21 @@ pub struct Selection {
     pub dims: Vec<Dim>,
     /// From `isel`: dimension name and what is taken.
     pub named: Vec<(String, Dim)>,
+    /// From `subset`, `bbox` and `datetime`: intervals in coordinate space.
+    pub subsets: Vec<Subset>,
+    /// From `sel`: positions by their coordinates.
+    pub labels: Vec<Label>,
+    /// From `closed`: what the ends of intervals take.
+    pub closed: Closed,
     /// What happens to bounds outside an axis.
     pub oob: OutOfBounds,
     /// Whether integers keep their axis.
     pub keepdims: bool,
+}
+
+impl Selection {
+    /// Whether the coordinates of an axis are needed to resolve it.
+    pub fn has_coordinates(&self) -> bool {
+        !self.subsets.is_empty() || !self.labels.is_empty()
+    }
 }

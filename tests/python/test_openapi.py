@@ -129,7 +129,7 @@ def test_own_routes_agree_with_the_source() -> None:
 def test_parameters_agree_with_the_source() -> None:
     names = constant("src/query/parameters.rs", "NAMES")
     # A batch has its selections in the body, and is answered in forms of its own.
-    of_batches, not_beside = {"batch", "stack", "on_error"}, {"slice", "isel", "format", "describe", "limit", "token"}
+    of_batches, not_beside = {"batch", "stack", "on_error"}, {"slice", "isel", "format", "describe", "limit", "token"} | {"subset", "bbox", "datetime", "sel", "count"}
     for method, others in (("get", of_batches), ("head", of_batches), ("post", not_beside)):
         refs = [p["$ref"].rsplit("/", 1)[-1] for p in SPEC["paths"]["/{bucket}/{key}"][method]["parameters"]]
         parameters = [SPEC["components"]["parameters"][ref] for ref in refs]
@@ -276,6 +276,19 @@ LIST = st.lists(st.integers(-9, 9), min_size=1, max_size=4).map(lambda ns: f"({'
 DIM = st.one_of(RANGE, RANGE, st.integers(-9, 9).map(str), LIST, st.just("..."))
 SLICE = st.one_of(st.lists(DIM, max_size=6).map(",".join), st.text(max_size=40))
 ISEL = st.builds(lambda name, dim: f"{name}={dim}", st.sampled_from(["sample", "time", "y", "x", "channel", "z"]), DIM)
+NUMBER = st.builds(lambda n, unit: f"{n}{unit}", st.one_of(st.integers(-40, 40), st.decimals(-3, 9, places=2)), st.sampled_from(["", "s", "ms", "m", "frames"]))
+MARK = st.one_of(NUMBER, NUMBER, NUMBER, st.sampled_from(["*", "2024-01-31", '"2024-01-31T12:00Z"']))
+NAME = st.sampled_from(["time", "time", "time", "sample", "x", "z"])
+INTERVAL = st.one_of(MARK, st.builds("{}:{}".format, MARK, MARK), st.builds("{};n={}".format, MARK, st.integers(0, 30)))
+SUBSET = st.one_of(st.builds("{}({})".format, NAME, INTERVAL), st.text(max_size=30))
+BBOX = st.one_of(st.lists(NUMBER, min_size=4, max_size=6).map(",".join), st.text(max_size=30))
+DATETIME = st.one_of(st.sampled_from(["2024-01-31T00:00Z/..", "../2024-01-31", "2024-01-31"]), st.text(max_size=30))
+SEL = st.one_of(st.builds("{}={}{}".format, NAME, st.sampled_from(["", "nearest::", "ffill::", "bfill::"]), MARK), st.text(max_size=30))
+schemathesis.openapi.format("w4dx-subset", SUBSET)
+schemathesis.openapi.format("w4dx-bbox", BBOX)
+schemathesis.openapi.format("w4dx-datetime", DATETIME)
+schemathesis.openapi.format("w4dx-sel", SEL)
+schemathesis.openapi.format("w4dx-count", st.builds("{}:{}".format, NAME, st.integers(-1, 40)))
 schemathesis.openapi.format("w4dx-slice", SLICE)
 schemathesis.openapi.format("w4dx-isel", ISEL)
 

@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::super::coordinates::Finder;
 use super::super::dry::Part;
 use super::super::error::Problem;
 use super::super::gateway::Gateway;
@@ -72,11 +73,13 @@ impl Fields {
             array.map_err(|problem| problem.in_field(field.name.as_deref()))
         });
         let arrays = futures::future::try_join_all(arrays).await?;
+        let finder = Finder::new(gateway, asked, snapshot);
         let items = batch.len();
         let mut fields = Vec::with_capacity(arrays.len());
         let mut total = 0_u64;
         for ((array, target), of_field) in arrays.into_iter().zip(targets).zip(&batch.fields) {
-            let field = Field::resolve(gateway, &target.request, array, of_field, options)
+            let field = Field::resolve(gateway, &finder, &target.request, array, of_field, options)
+                .await
                 .map_err(|problem| problem.in_field(of_field.name.as_deref()))?;
             total = field.slabs.iter().flatten().map(|slab| field.bytes_of(slab)).fold(total, u64::saturating_add);
             fields.push(field);
@@ -214,8 +217,9 @@ impl Fields {
 }
 
 impl Field {
-    fn resolve(
+    async fn resolve(
         gateway: &Gateway,
+        finder: &Finder<'_>,
         request: &Request,
         array: Array,
         of_field: &BatchField,
@@ -233,8 +237,13 @@ impl Field {
         };
         let mut slabs = Vec::with_capacity(of_field.items.len());
         for (number, item) in of_field.items.iter().enumerate() {
-            let slab =
-                item.clone().map_err(Problem::from).and_then(|selection| slab(gateway, request, &array, &selection));
+            let slab = match item {
+                Err(error) => Err(Problem::from(error.clone())),
+                Ok(selection) => match finder.positions(&array, selection).await {
+                    Err(problem) => Err(problem),
+                    Ok(found) => slab(gateway, request, &array, selection, &found),
+                },
+            };
             let slab = slab.map_err(|problem| about(problem).in_item(number, of_field.name.as_deref()));
             if !options.skip_errors {
                 slab.as_ref().map_err(Problem::clone)?;
@@ -289,9 +298,10 @@ fn slab(
     request: &Request,
     array: &Array,
     selection: &query::Selection,
+    found: &[query::Found],
 ) -> Result<Hyperslab, Problem> {
     let meta = &array.meta;
-    let slab = query::resolve(selection, &meta.shape, &meta.dims)?;
+    let slab = query::resolve(selection, &meta.shape, &meta.dims, found)?;
     request.check_shape(&slab.answer_shape())?;
     plan::check(meta, &slab, &gateway.limits)?;
     let bytes = shape::bytes(&slab.counts(), meta.dtype.size_bytes().unwrap_or(1)).unwrap_or(u64::MAX);

@@ -1,0 +1,339 @@
+//! From coordinates to positions: finds out what the axes of an array are called, reading what must be read.
+//!
+//! An axis is looked up where the data may declare it, first match wins: the array's own attributes (`fps`,
+//! `sample_rate`; `scale` and `offset`), a one-dimensional array of the axis' name beside it, with its `bounds` if it
+//! has such, and the `multiscales` of the group around it. All of it is authorised for the requesting key, and read at
+//! one version.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use super::SliceRequest;
+use super::bands;
+use super::error::Problem;
+use super::etag::{self, ObjectVersion};
+use super::gateway::Gateway;
+use crate::auth::Action;
+use crate::coords::{self, Coordinates, CoordsError, Listed, Measured, Taken, Values};
+use crate::dataset::{Array, DatasetError, Learning, Opened, Snapshot};
+use crate::fetch::Job;
+use crate::format::Storage;
+use crate::model::key::join;
+use crate::model::{ChunkData, DType, Details, ErrorKind, Hyperslab, TimeUnit, Unit, exact, shape};
+use crate::plan::{self, ReadPlan};
+use crate::query::{self, Found, OnAxis, OutOfBounds, Positions, Selection};
+
+/// Longest coordinate array: it is held whole, and compared whole where it is in no order.
+const COORDINATES: u64 = 16 << 20;
+
+/// Finds coordinates for one request, each axis once.
+pub(super) struct Finder<'a> {
+    pub(super) gateway: &'a Gateway,
+    pub(super) asked: &'a SliceRequest,
+    pub(super) snapshot: &'a Snapshot,
+    known: Mutex<HashMap<(Arc<str>, usize), Coordinates>>,
+}
+
+impl<'a> Finder<'a> {
+    pub(super) fn new(gateway: &'a Gateway, asked: &'a SliceRequest, snapshot: &'a Snapshot) -> Self {
+        Self { gateway, asked, snapshot, known: Mutex::default() }
+    }
+
+    /// The positions that a selection's intervals and labels take.
+    pub(super) async fn positions(&self, array: &Array, selection: &Selection) -> Result<Vec<Found>, Problem> {
+        let mut found = Vec::with_capacity(selection.subsets.len() + selection.labels.len());
+        for subset in &selection.subsets {
+            let axis = axis_of(array, subset.parameter, &subset.axis)?;
+            let coordinates = self.coordinates(array, subset.parameter, axis).await?;
+            let named = array.meta.axis_label(axis);
+            let len = array.meta.shape[axis];
+            let of = coords::Axis { name: &named, len, coordinates: &coordinates };
+            let taken = of.take(subset.parameter, &subset.interval, selection.closed)?;
+            let positions = match taken {
+                Taken::List(list) => Positions::List(list),
+                Taken::Range(start, stop) => {
+                    let beyond = start < 0 || stop > i128::from(len);
+                    if beyond && selection.oob != OutOfBounds::Fill {
+                        let left = stop.min(i128::from(len)) - start.max(0);
+                        return Err(CoordsError::TooFew {
+                            parameter: subset.parameter,
+                            dimension: named,
+                            cells: subset.interval.cells.unwrap_or_default(),
+                            left: u64::try_from(left).unwrap_or(0),
+                        }
+                        .into());
+                    }
+                    let narrow = |at: i128| i64::try_from(at).map_err(|_| query::QueryError::TooManyPositions);
+                    Positions::Range(narrow(start)?, narrow(stop)?)
+                }
+            };
+            found.push(Found { axis, parameter: subset.parameter, positions });
+        }
+        for label in &selection.labels {
+            let axis = query::axis_named("sel", &label.dimension, &array.meta.dims)?;
+            let coordinates = self.coordinates(array, "sel", axis).await?;
+            let named = array.meta.axis_label(axis);
+            let of = coords::Axis { name: &named, len: array.meta.shape[axis], coordinates: &coordinates };
+            found.push(Found { axis, parameter: "sel", positions: Positions::One(of.find(label)?) });
+        }
+        Ok(found)
+    }
+
+    /// What was found out of an array's axes, by their names, for the plan.
+    pub(super) fn told(&self, array: &Array) -> serde_json::Map<String, serde_json::Value> {
+        let known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let of_array = known.iter().filter(|((path, _), _)| *path == array.path);
+        of_array.map(|((_, axis), found)| (array.meta.axis_label(*axis), found.describe())).collect()
+    }
+
+    /// The coordinates of an axis.
+    async fn coordinates(&self, array: &Array, parameter: &'static str, axis: usize) -> Result<Coordinates, Problem> {
+        let name = (Arc::clone(&array.path), axis);
+        let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(found) = known().get(&name) {
+            return Ok(found.clone());
+        }
+        let found = self.look_up(array, parameter, axis).await.map_err(|problem| problem.about(&array.path))?;
+        known().insert(name, found.clone());
+        Ok(found)
+    }
+
+    async fn look_up(&self, array: &Array, parameter: &'static str, axis: usize) -> Result<Coordinates, Problem> {
+        let meta = &array.meta;
+        let dimension = meta.dims.get(axis).and_then(Option::as_deref);
+        let none =
+            |reason: &str| CoordsError::None { parameter, dimension: meta.axis_label(axis), reason: reason.to_owned() };
+        if let Some(regular) = coords::declared(&meta.attributes, axis, &meta.dims)? {
+            return Ok(regular.into());
+        }
+        if !matches!(meta.storage, Storage::Grid(_)) {
+            return Err(none("a file names none; ask by `slice`").into());
+        }
+        if let Some(name) = dimension
+            && let Some(listed) = self.listed(array, name, meta.shape[axis]).await?
+        {
+            return Ok(Coordinates::Listed(listed));
+        }
+        if let Some(regular) = self.of_image(array, axis).await? {
+            return Ok(regular.into());
+        }
+        let sought = "the array has no `fps`, `sample_rate` or `scale` for it, the group no array of its name and no \
+                      `multiscales`; ask by `slice` or `isel`";
+        Err(none(sought).into())
+    }
+
+    /// The coordinate array of a dimension, beside `array`.
+    async fn listed(&self, array: &Array, dimension: &str, len: u64) -> Result<Option<Arc<Listed>>, Problem> {
+        let Some(beside) = self.beside(array, dimension).await? else { return Ok(None) };
+        let meta = &beside.meta;
+        // An array of that name with more axes is about something else.
+        if meta.shape.len() != 1 || meta.dims.first().and_then(Option::as_deref).is_some_and(|name| name != dimension) {
+            return Ok(None);
+        }
+        let broken =
+            |reason: String| CoordsError::Broken { place: format!("coordinate array `{}`", beside.path), reason };
+        if meta.shape[0] != len {
+            return Err(broken(format!("it has {} elements, the dimension {len}", meta.shape[0])).into());
+        }
+        let text = |name: &str| meta.attributes.get(name).and_then(serde_json::Value::as_str);
+        let bounds = match text("bounds") {
+            None => None,
+            Some(name) => {
+                let found = self.beside(array, name).await?;
+                Some(found.ok_or_else(|| broken(format!("its bounds `{name}` are not there")))?)
+            }
+        };
+        let measured = measured(&beside)?;
+        let source = bounds.as_ref().unwrap_or(&beside);
+        if source.meta.shape.len() != usize::from(bounds.is_some()) + 1
+            || source.meta.shape[0] != len
+            || source.meta.shape.get(1).is_some_and(|ends| *ends != 2)
+        {
+            return Err(broken(format!("its bounds have the shape {:?}", source.meta.shape)).into());
+        }
+        let elements = shape::elements(&source.meta.shape).unwrap_or(u64::MAX);
+        if elements > COORDINATES {
+            let message =
+                format!("coordinate array `{}` has {elements} elements, more than {COORDINATES}", source.path);
+            return Err(Problem::new(ErrorKind::SliceTooLarge, message));
+        }
+        let name = self.version_of(source).await?;
+        let name = format!("{} {} {:?} {}", source.bucket.name, source.path, measured, name);
+        if let Some(known) = self.gateway.coordinates.get(&name) {
+            return Ok(Some(known));
+        }
+        let data = self.read(source, &Hyperslab::whole(&source.meta.shape)).await?;
+        let ChunkData::Fixed(bytes) = data else { return Err(broken("its values are texts".to_owned()).into()) };
+        let values = Values::parse(&source.meta.dtype, &bytes)
+            .ok_or_else(|| broken(format!("elements of {} are no coordinates", source.meta.dtype.name())))?;
+        let shown = source.name.clone();
+        let listed = match bounds {
+            Some(_) => Listed::cells(values, measured, shown),
+            None => Listed::points(values, measured, shown),
+        };
+        let listed = Arc::new(listed);
+        if !self.snapshot.is_unsettled() {
+            self.gateway.coordinates.insert(name, listed.bytes(), Arc::clone(&listed));
+        }
+        Ok(Some(listed))
+    }
+
+    /// What the `multiscales` of a group around the array say of an axis: of its own group, or of the one around that.
+    async fn of_image(&self, array: &Array, axis: usize) -> Result<Option<coords::Regular>, Problem> {
+        let mut group = &*array.path;
+        for _ in 0..2 {
+            let Some((parent, _)) = group.rsplit_once('/') else { return Ok(None) };
+            group = parent;
+            let attributes = match self.open(array, group).await {
+                Ok(Opened::Group(found)) => found.attributes,
+                Ok(Opened::Array(_) | Opened::File(_)) => return Ok(None),
+                Err(problem) if problem.kind == ErrorKind::NoSuchKey => continue,
+                // What the key may not read tells it nothing, and the next group out even less.
+                Err(problem) if problem.kind == ErrorKind::AccessDenied => return Ok(None),
+                Err(problem) => return Err(problem),
+            };
+            let relative = array.path[group.len()..].trim_start_matches('/');
+            if let Some(found) = coords::multiscale(&attributes, relative, axis)? {
+                return Ok(Some(found));
+            }
+        }
+        Ok(None)
+    }
+
+    /// The array `name` in the group that holds `array`.
+    async fn beside(&self, array: &Array, name: &str) -> Result<Option<Array>, Problem> {
+        // A name from metadata stays in its container.
+        if matches!(name, "" | "." | "..") || name.contains(['/', '\\', '\0']) {
+            return Ok(None);
+        }
+        let group = array.path.rsplit_once('/').map_or("", |(group, _)| group);
+        let path = join(group, name);
+        if *path == *array.path {
+            return Ok(Some(array.clone()));
+        }
+        match self.open(array, &path).await {
+            Ok(Opened::Array(found)) => Ok(Some(found)),
+            Ok(Opened::Group(_) | Opened::File(_)) => Ok(None),
+            Err(problem) if problem.kind == ErrorKind::NoSuchKey => Ok(None),
+            Err(problem) => Err(problem),
+        }
+    }
+
+    /// Opens another path of the array's bucket, if the requesting key may read it.
+    async fn open(&self, array: &Array, path: &str) -> Result<Opened, Problem> {
+        let Self { gateway, asked, snapshot, .. } = self;
+        let allow = |key: &str| {
+            gateway.policy.authorise(&asked.principal, Action::Read, &gateway.buckets, &array.bucket.name, key)
+        };
+        allow(&crate::model::key::beneath(path))?;
+        let permitted = |key: &str| allow(key).is_ok();
+        gateway.datasets.open(&array.bucket, path, &permitted, snapshot).await.map_err(|error| match error {
+            // An object of that name that is no array is none of ours.
+            DatasetError::UnknownFormat { path } => DatasetError::Nothing { path }.into(),
+            other => Problem::from(other),
+        })
+    }
+
+    /// A name for all bytes of an array, without reading a chunk.
+    async fn version_of(&self, array: &Array) -> Result<String, Problem> {
+        let Self { gateway, snapshot, .. } = self;
+        let survey = plan::survey(&array.meta, &Hyperslab::whole(&array.meta.shape), &gateway.limits)?;
+        let states = gateway.datasets.states(array, &survey.objects, snapshot).await?;
+        let objects = survey.objects.iter().map(String::as_str).zip(states.iter().map(ObjectVersion::from));
+        let slab = Hyperslab::whole(&array.meta.shape);
+        Ok(etag::of_slice(&array.name, &array.sources, objects, &slab, &array.meta.fill, crate::wire::Format::Raw))
+    }
+
+    /// Elements of an array.
+    async fn read(&self, array: &Array, slab: &Hyperslab) -> Result<ChunkData, Problem> {
+        let Self { gateway, asked, snapshot, .. } = self;
+        let about = |problem: Problem| problem.about(&array.path);
+        let survey = plan::survey(&array.meta, slab, &gateway.limits)?;
+        let found = gateway.datasets.locate(array, &survey, Learning::OnRead, snapshot).await;
+        let found = found.map_err(|error| about(error.into()))?;
+        let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, None);
+        let plan = Arc::new(plan.map_err(|error| about(error.into()))?);
+        let job = Job {
+            bucket: array.bucket.clone(),
+            path: Arc::clone(&array.path),
+            array: Arc::clone(&array.meta),
+            plan: Arc::clone(&plan),
+            scan: false,
+        };
+        let moment = gateway.datasets.moment();
+        let run = gateway.fetcher.run(asked.principal.name(), job, slab.kept());
+        let fetched = run.await.inspect_err(|error| bands::forget_changed(gateway, &array.bucket, error));
+        let fetched = fetched.map_err(|error| about(error.into()))?;
+        bands::learn(gateway, &array.bucket, &plan, &fetched.learned, moment, snapshot)?;
+        Ok(fetched.tensor.data)
+    }
+}
+
+/// The axis that a parameter is about.
+fn axis_of(array: &Array, parameter: &'static str, axis: &OnAxis) -> Result<usize, Problem> {
+    let dims = &array.meta.dims;
+    let role = match axis {
+        OnAxis::Named(name) => return Ok(query::axis_named(parameter, name, dims)?),
+        OnAxis::Role(role) => *role,
+    };
+    let named = dims.iter().enumerate().filter(|(_, dim)| dim.as_deref().and_then(coords::role_of) == Some(role));
+    let axes: Vec<usize> = named.map(|(axis, _)| axis).collect();
+    match axes[..] {
+        [axis] => Ok(axis),
+        _ => {
+            let names = dims.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+            let which = if axes.is_empty() { "no dimension" } else { "more than one dimension" };
+            let message = format!("{parameter}: {which} of `{}` means {role:?} by its name; use `subset`", array.path);
+            let details = Details { parameter: Some(parameter.to_owned()), valid: Some(names), ..Details::default() };
+            Err(Problem::new(ErrorKind::InvalidSelection, message).at(details))
+        }
+    }
+}
+
+/// What the numbers of a coordinate array mean.
+fn measured(array: &Array) -> Result<Measured, CoordsError> {
+    let place = || format!("coordinate array `{}`", array.path);
+    let unsupported = |reason: String| CoordsError::Unsupported { place: place(), reason };
+    let attributes = &array.meta.attributes;
+    if let Some(packed) = ["scale_factor", "add_offset"].iter().find(|name| attributes.contains_key(**name)) {
+        return Err(unsupported(format!("its values are packed (`{packed}`)")));
+    }
+    let is_float = matches!(array.meta.dtype, DType::Float(_));
+    let missing = ["missing_value", "_FillValue"].iter().find(|name| attributes.contains_key(**name));
+    if let Some(missing) = missing.filter(|_| !is_float) {
+        return Err(unsupported(format!("some of its values may be missing (`{missing}`)")));
+    }
+    match &array.meta.dtype {
+        DType::DateTime64 { unit, scale } => {
+            Ok(Measured::Since(ticks(*unit, *scale).map_err(unsupported)?, exact::integer(0)))
+        }
+        DType::TimeDelta64 { unit, scale } => {
+            Ok(Measured::In(ticks(*unit, *scale).map_err(unsupported)?, "s".to_owned()))
+        }
+        _ => {
+            let text = |name: &str| attributes.get(name).and_then(serde_json::Value::as_str);
+            Measured::parse(text("units"), text("calendar")).map_err(unsupported)
+        }
+    }
+}
+
+/// A tick of numpy's times.
+fn ticks(unit: TimeUnit, scale: u32) -> Result<Unit, String> {
+    let seconds = match unit {
+        TimeUnit::Week => "604800",
+        TimeUnit::Day => "86400",
+        TimeUnit::Hour => "3600",
+        TimeUnit::Minute => "60",
+        TimeUnit::Second => "1",
+        TimeUnit::Millisecond => "1e-3",
+        TimeUnit::Microsecond => "1e-6",
+        TimeUnit::Nanosecond => "1e-9",
+        TimeUnit::Picosecond => "1e-12",
+        TimeUnit::Femtosecond => "1e-15",
+        TimeUnit::Attosecond => "1e-18",
+        TimeUnit::Year | TimeUnit::Month => return Err(format!("{} have no fixed length", unit.code())),
+        TimeUnit::Generic => return Err("its times have no unit".to_owned()),
+    };
+    let seconds = exact::decimal(seconds).unwrap_or_else(|| exact::integer(1));
+    Ok(Unit { measure: crate::model::Measure::Time, factor: seconds * exact::integer(i128::from(scale)) })
+}
