@@ -43,6 +43,9 @@ pub(super) struct GetArguments {
     /// An array within a group or a .safetensors file
     #[arg(long)]
     array: Option<String>,
+    /// Several arrays of a group by one selection, into a .safetensors file: names joined by commas
+    #[arg(long)]
+    fields: Option<String>,
     /// What happens to range bounds outside the array
     #[arg(long, value_parser = ["clip", "error", "fill"])]
     oob: Option<String>,
@@ -68,7 +71,9 @@ pub(super) struct GetArguments {
 
 impl GetArguments {
     fn parameters(&self) -> Vec<(&'static str, String)> {
-        let mut parameters = vec![("slice", self.slice.clone())];
+        // Without any, a request would be for the object itself.
+        let whole = self.fields.is_none() || !self.slice.is_empty();
+        let mut parameters = if whole { vec![("slice", self.slice.clone())] } else { Vec::new() };
         let repeated = [("isel", &self.isel), ("subset", &self.subset), ("sel", &self.sel), ("count", &self.count)];
         for (name, values) in repeated {
             parameters.extend(values.iter().map(|value| (name, value.clone())));
@@ -84,6 +89,7 @@ impl GetArguments {
             ("datetime", &self.datetime),
             ("closed", &self.closed),
             ("array", &self.array),
+            ("fields", &self.fields),
             ("oob", &self.oob),
             ("fill", &self.fill),
             ("format", &format),
@@ -119,8 +125,9 @@ pub(super) async fn run(arguments: GetArguments) -> anyhow::Result<()> {
     };
     bar.finish_and_clear();
     if !arguments.quiet && arguments.output.as_os_str() != "-" {
-        let elements = format!("{} {}", dtype.unwrap_or_default(), shape.unwrap_or_default());
-        say(&format!("{}: {} ({written} bytes)", arguments.output.display(), elements.trim()))?;
+        let what = [dtype, shape].into_iter().flatten().collect::<Vec<_>>().join(" ");
+        let size = if what.is_empty() { format!("{written} bytes") } else { format!("{what} ({written} bytes)") };
+        say(&format!("{}: {size}", arguments.output.display()))?;
     }
     Ok(())
 }

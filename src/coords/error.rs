@@ -76,6 +76,20 @@ pub enum CoordsError {
         /// Cells there are.
         left: u64,
     },
+    /// A number of cells for several fields, of which one has no rate, or another measure.
+    #[error(
+        "{parameter}: how many cells of `{dimension}` `{field}` has for those of the first field cannot be told: {reason}"
+    )]
+    NoRate {
+        /// The parameter.
+        parameter: &'static str,
+        /// The dimension.
+        dimension: String,
+        /// The field.
+        field: String,
+        /// What is missing.
+        reason: String,
+    },
     /// Metadata that say something else than a coordinate.
     #[error("{place}: {reason}")]
     Broken {
@@ -97,9 +111,11 @@ pub enum CoordsError {
 impl Fault for CoordsError {
     fn kind(&self) -> ErrorKind {
         match self {
-            Self::None { .. } | Self::Unit { .. } | Self::Mixed { .. } | Self::Backwards { .. } => {
-                ErrorKind::InvalidSelection
-            }
+            Self::None { .. }
+            | Self::Unit { .. }
+            | Self::Mixed { .. }
+            | Self::Backwards { .. }
+            | Self::NoRate { .. } => ErrorKind::InvalidSelection,
             Self::Outside { .. } | Self::NoSuchLabel { .. } => ErrorKind::NoDataInRange,
             Self::TooFew { .. } => ErrorKind::IndexOutOfRange,
             Self::Broken { .. } => ErrorKind::CorruptData,
@@ -116,6 +132,7 @@ impl Fault for CoordsError {
         match self {
             Self::None { parameter, dimension, .. }
             | Self::Mixed { parameter, dimension }
+            | Self::NoRate { parameter, dimension, .. }
             | Self::Backwards { parameter, dimension } => at(parameter, dimension),
             Self::Unit { parameter, dimension, valid, .. } | Self::Outside { parameter, dimension, valid } => {
                 Details { valid: Some(valid.clone()), ..at(parameter, dimension) }

@@ -68,12 +68,13 @@ impl Coordinates {
         }
     }
 
-    /// Cells a second, where the axis has a constant rate.
-    pub fn rate(&self) -> Option<Exact> {
+    /// Cells a second, a metre, or whatever the axis measures, where they are all as long.
+    pub fn rate(&self) -> Option<(Option<Measure>, Exact)> {
         let Self::Regular(regular) = self else { return None };
-        let unit = regular.measured.unit().filter(|unit| unit.measure == Measure::Time)?;
-        let step = &regular.step * &unit.factor;
-        Some(if step < integer(0) { -step.recip() } else { step.recip() })
+        let unit = regular.measured.unit();
+        let step = unit.map_or_else(|| regular.step.clone(), |unit| &regular.step * &unit.factor);
+        let rate = if step < integer(0) { -step.recip() } else { step.recip() };
+        Some((unit.map(|unit| unit.measure), rate))
     }
 
     /// What `describe` tells of them.

@@ -37,6 +37,16 @@ pub struct Array {
     pub sources: Arc<[Source]>,
 }
 
+impl Array {
+    /// The version of its metadata, or of the file that holds it.
+    pub fn version(&self) -> Option<&str> {
+        self.sources.iter().find_map(|source| match &source.state {
+            ObjectState::Present { version, .. } => Some(version.as_str()),
+            ObjectState::Absent => None,
+        })
+    }
+}
+
 /// An opened group.
 #[derive(Debug, Clone)]
 pub struct Group {

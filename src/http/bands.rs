@@ -1,5 +1,6 @@
 //! The bytes of an answer: parts of the selection, planned, read and assembled one after the other.
 
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -7,16 +8,17 @@ use futures::StreamExt as _;
 use http_body_util::{BodyExt as _, StreamBody};
 use tokio_util::task::AbortOnDropHandle;
 
+use super::contents::{Contents, PartPiece};
 use super::error::Problem;
 use super::gateway::Gateway;
-use super::selected::Selected;
+use super::selected::{BAND_BYTES, Selected};
 use super::{Body, SliceRequest};
 use crate::auth::Principal;
 use crate::cache::ObjectState;
 use crate::dataset::{DatasetError, Learning, Snapshot, Whereabouts};
-use crate::fetch::{FetchError, Fetched, Job, Reservation};
-use crate::model::{ChunkData, ErrorKind, Hyperslab, Piece};
-use crate::plan::ReadPlan;
+use crate::fetch::{FailedJob, FetchError, Fetched, Filling, Job, OnError, Reservation, Slot, Wants};
+use crate::model::{ChunkData, ErrorKind, Hyperslab};
+use crate::plan::{self, ReadPlan};
 use crate::store::{Bucket, ObjectInfo, StoreError};
 
 /// Fills bands of a body.
@@ -112,15 +114,15 @@ impl<F: Fill> Bands<F> {
     }
 }
 
-/// Fills bands with elements of one selection.
+/// Fills bands of a slice, or of several fields.
 #[derive(Clone)]
 pub(super) struct SliceBands {
     pub(super) gateway: Arc<Gateway>,
     pub(super) asked: Arc<SliceRequest>,
-    pub(super) selected: Arc<Selected>,
+    pub(super) contents: Arc<Contents>,
     pub(super) snapshot: Arc<Snapshot>,
     /// The bytes of the body that are asked for.
-    pub(super) bytes: std::ops::Range<u64>,
+    pub(super) bytes: Range<u64>,
 }
 
 /// A part of a slice's body.
@@ -128,51 +130,111 @@ pub(super) struct SliceBands {
 pub(super) struct SlicePiece {
     /// Bytes of the header, as far as they are asked for: before the first elements.
     head: Bytes,
-    piece: Option<Piece>,
+    /// Pieces that follow each other in the body. More than one only of several fields.
+    pieces: Vec<LocatedPiece>,
+}
+
+#[derive(Clone)]
+struct LocatedPiece {
+    of: PartPiece,
     /// Where its chunks are, if that is known.
     found: Option<Whereabouts>,
 }
 
 impl SliceBands {
-    /// The bands. `found` says where the chunks are, if that is known and the selection is one band.
-    pub(super) fn bands(self, found: Option<Whereabouts>) -> Bands<Self> {
-        let Self { bytes, selected, .. } = &self;
-        let mut pieces = Vec::new();
-        if !bytes.is_empty() {
-            let head = &selected.head;
-            let (start, end) = (bytes.start.min(head.len() as u64), bytes.end.min(head.len() as u64));
-            let mut head = if start < end { head.slice(start as usize..end as usize) } else { Bytes::new() };
-            let elements = selected.pieces(&self.gateway, bytes);
-            if elements.is_empty() {
-                pieces.push(SlicePiece { head: std::mem::take(&mut head), piece: None, found: None });
+    /// The bands. `found` says of each part where its chunks are, if that is known and the part is one piece.
+    pub(super) fn bands(self, mut found: Vec<Option<Whereabouts>>) -> Bands<Self> {
+        let Self { bytes, contents, gateway, .. } = &self;
+        let head = &contents.head;
+        let (start, end) = (bytes.start.min(head.len() as u64), bytes.end.min(head.len() as u64));
+        let head = head.slice(start as usize..end as usize);
+        let mut bands: Vec<SlicePiece> = Vec::new();
+        let (mut held, mut decoded) = (0_u64, 0_u64);
+        for of in contents.pieces(gateway, bytes) {
+            let selected = &contents.parts[of.part].selected;
+            let len = (of.piece.elements.end - of.piece.elements.start) * selected.element_bytes();
+            let beneath = plan::decoded_at_most(&selected.array.meta, &of.piece.slab);
+            let found = found.get_mut(of.part).and_then(Option::take).filter(|_| of.piece.slab == selected.slab);
+            // Small fields are read at once; pieces of one field are as large as a band already.
+            let fits = held.saturating_add(len) <= BAND_BYTES && decoded.saturating_add(beneath) <= gateway.part_bytes;
+            let other = |band: &SlicePiece| band.pieces.last().is_some_and(|last| last.of.part != of.part);
+            match bands.last_mut().filter(|band| fits && other(band)) {
+                Some(band) => band.pieces.push(LocatedPiece { of, found }),
+                None => {
+                    (held, decoded) = (0, 0);
+                    bands.push(SlicePiece { head: Bytes::new(), pieces: vec![LocatedPiece { of, found }] });
+                }
             }
-            let mut found = found;
-            for piece in elements {
-                let found = found.take().filter(|_| piece.slab == selected.slab);
-                pieces.push(SlicePiece { head: std::mem::take(&mut head), piece: Some(piece), found });
-            }
+            held = held.saturating_add(len);
+            decoded = decoded.saturating_add(beneath);
         }
-        Bands::new(self, pieces)
+        match bands.first_mut() {
+            Some(first) => first.head = head,
+            None if head.is_empty() => {}
+            None => bands.push(SlicePiece { head, pieces: Vec::new() }),
+        }
+        Bands::new(self, bands)
+    }
+
+    /// The bytes of the body that a piece holds.
+    fn place(&self, PartPiece { part, piece }: &PartPiece) -> Range<u64> {
+        let part = &self.contents.parts[*part];
+        let size = part.selected.element_bytes();
+        part.place + piece.elements.start * size..part.place + piece.elements.end * size
+    }
+
+    /// The elements of pieces, as they lie in the body.
+    async fn elements(&self, pieces: Vec<LocatedPiece>) -> Result<(Bytes, Reservation), Problem> {
+        let Self { gateway, asked, contents, snapshot, .. } = self;
+        if let [LocatedPiece { of, found }] = &pieces[..] {
+            let part = &contents.parts[of.part];
+            let fetched = fetch(gateway, &asked.principal, &part.selected, snapshot, &of.piece.slab, found.clone());
+            let fetched = fetched.await.map_err(|problem| part.about(problem))?;
+            let ChunkData::Fixed(elements) = fetched.tensor.data else {
+                return Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed"));
+            };
+            return Ok((elements, fetched.reservation));
+        }
+        let jobs = pieces.iter().map(|LocatedPiece { of, found }| async move {
+            let part = &contents.parts[of.part];
+            let job = job(gateway, &part.selected, snapshot, &of.piece.slab, found.clone()).await;
+            job.map_err(|problem| part.about(problem))
+        });
+        let jobs = futures::future::try_join_all(jobs).await?;
+        let wants = Wants::of(&jobs);
+        let reservation = gateway.fetcher.reserve(asked.principal.name(), wants.memory_bytes(&jobs)).await?;
+        let moment = gateway.datasets.moment();
+        let gathered = gateway.fetcher.gather(&jobs, wants, OnError::Fail).await;
+        let gathered = gathered.map_err(|FailedJob { job, error }| {
+            forget_changed(gateway, &jobs[job].bucket, &error);
+            contents.parts[pieces[job].of.part].about(error.into())
+        })?;
+        let places: Vec<Range<u64>> = pieces.iter().map(|piece| self.place(&piece.of)).collect();
+        let (base, end) = (places.first().map_or(0, |place| place.start), places.last().map_or(0, |place| place.end));
+        let mut slots = Vec::with_capacity(jobs.len());
+        for ((job, gathered), place) in jobs.into_iter().zip(gathered).zip(places) {
+            let gathered = gathered?;
+            learn(gateway, &job.bucket, &job.plan, &gathered.learned, moment, snapshot)?;
+            let range = (place.start - base) as usize..(place.end - base) as usize;
+            slots.push(Slot { range, filling: Filling::Answer(job, gathered) });
+        }
+        let len = (end - base) as usize;
+        let (buffer, _sums) = gateway.fetcher.fill(len, slots).await?;
+        Ok((buffer.freeze(len), reservation))
     }
 }
 
 impl Fill for SliceBands {
     type Piece = SlicePiece;
 
-    async fn fill(&self, SlicePiece { head, piece, found }: SlicePiece) -> Result<Band, Problem> {
-        let selected = &self.selected;
+    async fn fill(&self, SlicePiece { head, pieces }: SlicePiece) -> Result<Band, Problem> {
         let mut band = Band { parts: Vec::with_capacity(2), reservation: None };
         if !head.is_empty() {
             band.parts.push(head);
         }
-        let Some(piece) = piece else { return Ok(band) };
-        let fetched = fetch(&self.gateway, &self.asked.principal, selected, &self.snapshot, &piece.slab, found).await?;
-        let Fetched { tensor, reservation, .. } = fetched;
-        let ChunkData::Fixed(elements) = tensor.data else {
-            return Err(Problem::new(ErrorKind::Internal, "elements of varying length cannot be streamed"));
-        };
-        let (size, head) = (selected.element_bytes(), selected.head.len() as u64);
-        let (from, to) = (head + piece.elements.start * size, head + piece.elements.end * size);
+        let (Some(first), Some(last)) = (pieces.first(), pieces.last()) else { return Ok(band) };
+        let (from, to) = (self.place(&first.of).start, self.place(&last.of).end);
+        let (elements, reservation) = self.elements(pieces).await?;
         let (start, end) = (self.bytes.start.max(from) - from, self.bytes.end.min(to) - from);
         band.parts.push(elements.slice(start as usize..end as usize));
         band.reservation = Some(reservation);
@@ -219,15 +281,7 @@ pub(super) async fn fetch(
     found: Option<Whereabouts>,
 ) -> Result<Fetched, Problem> {
     let array = &selected.array;
-    let plan = plan(gateway, selected, snapshot, slab, Learning::OnRead, found).await?;
-    let scan = selected.is_scan(gateway);
-    let job = Job {
-        bucket: array.bucket.clone(),
-        path: Arc::clone(&array.path),
-        array: Arc::clone(&array.meta),
-        plan: Arc::new(plan.0),
-        scan,
-    };
+    let job = job(gateway, selected, snapshot, slab, found).await?;
     let plan = Arc::clone(&job.plan);
     let moment = gateway.datasets.moment();
     let run = gateway.fetcher.run(principal.name(), job, slab.kept());
@@ -264,22 +318,27 @@ pub(super) fn learn(
     Ok(())
 }
 
-/// Surveys, locates and plans a part of the selection. Also says how many indexes were read.
-pub(super) async fn plan(
+/// Surveys, locates and plans a part of the selection.
+async fn job(
     gateway: &Gateway,
     selected: &Selected,
     snapshot: &Snapshot,
     slab: &Hyperslab,
-    learning: Learning,
     found: Option<Whereabouts>,
-) -> Result<(ReadPlan, u64), Problem> {
+) -> Result<Job, Problem> {
     let array = &selected.array;
     let survey = selected.survey(gateway, slab)?;
     let found = match found {
         Some(found) => found,
-        None => gateway.datasets.locate(array, &survey, learning, snapshot).await?,
+        None => gateway.datasets.locate(array, &survey, Learning::OnRead, snapshot).await?,
     };
     let outside = Some(Arc::clone(&selected.outside));
     let plan = ReadPlan::new(&array.meta, &array.path, survey, found.facts, found.located, outside)?;
-    Ok((plan, found.index_reads))
+    Ok(Job {
+        bucket: array.bucket.clone(),
+        path: Arc::clone(&array.path),
+        array: Arc::clone(&array.meta),
+        plan: Arc::new(plan),
+        scan: selected.is_scan(gateway),
+    })
 }

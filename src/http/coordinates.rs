@@ -19,9 +19,9 @@ use crate::dataset::{Array, DatasetError, Learning, Opened, Snapshot};
 use crate::fetch::Job;
 use crate::format::Storage;
 use crate::model::key::join;
-use crate::model::{ChunkData, DType, Details, ErrorKind, Hyperslab, TimeUnit, Unit, exact, shape};
+use crate::model::{ChunkData, DType, Details, ErrorKind, Hyperslab, Measure, TimeUnit, Unit, exact, shape};
 use crate::plan::{self, ReadPlan};
-use crate::query::{self, Found, OnAxis, OutOfBounds, Positions, Selection};
+use crate::query::{self, Found, OnAxis, OutOfBounds, Positions, Role, Selection, Subset};
 
 /// Longest coordinate array: it is held whole, and compared whole where it is in no order.
 const COORDINATES: u64 = 16 << 20;
@@ -77,6 +77,75 @@ impl<'a> Finder<'a> {
             found.push(Found { axis, parameter: "sel", positions: Positions::One(of.find(label)?) });
         }
         Ok(found)
+    }
+
+    /// One selection of several arrays: each part of it on those that have the dimension, as xarray selects of a dataset.
+    /// A number of cells is that of the first; of the others so many that they last as long.
+    pub(super) async fn aligned(
+        &self,
+        arrays: &[(&str, &Array)],
+        selection: &Selection,
+    ) -> Result<Vec<(Selection, Vec<Found>)>, Problem> {
+        let Selection { oob, keepdims, closed, .. } = *selection;
+        let mut parts = vec![Selection { oob, keepdims, closed, ..Selection::default() }; arrays.len()];
+        for (name, dim) in &selection.named {
+            for holder in holders(arrays, "isel", &OnAxis::Named(name.clone()))? {
+                parts[holder].named.push((name.clone(), dim.clone()));
+            }
+        }
+        for label in &selection.labels {
+            for holder in holders(arrays, "sel", &OnAxis::Named(label.dimension.clone()))? {
+                parts[holder].labels.push(label.clone());
+            }
+        }
+        for subset in &selection.subsets {
+            let holders = holders(arrays, subset.parameter, &subset.axis)?;
+            let mut cells = vec![subset.interval.cells; holders.len()];
+            if let (Some(count), [first, others @ ..]) = (subset.interval.cells, &holders[..])
+                && !others.is_empty()
+            {
+                let (measure, rate) = self.rate(arrays[*first], subset, None).await?;
+                let length = exact::integer(i128::from(count)) / rate;
+                for (cells, other) in cells[1..].iter_mut().zip(others) {
+                    let (_, rate) = self.rate(arrays[*other], subset, Some(measure)).await?;
+                    *cells = Some(coords::cells_of(&length, &rate));
+                }
+            }
+            for (holder, cells) in holders.into_iter().zip(cells) {
+                let mut subset = subset.clone();
+                subset.interval.cells = cells;
+                parts[holder].subsets.push(subset);
+            }
+        }
+        let mut aligned = Vec::with_capacity(arrays.len());
+        for (part, (name, array)) in parts.into_iter().zip(arrays) {
+            let found = self.positions(array, &part).await;
+            let found = found.map_err(|problem| problem.about(&array.path).in_field(Some(name)))?;
+            aligned.push((part, found));
+        }
+        Ok(aligned)
+    }
+
+    /// The rate of the axis of an array that a subset is about, which must be of `measure` if that is given.
+    async fn rate(
+        &self,
+        (field, array): (&str, &Array),
+        subset: &Subset,
+        measure: Option<Option<Measure>>,
+    ) -> Result<(Option<Measure>, exact::Exact), Problem> {
+        let axis = axis_of(array, subset.parameter, &subset.axis)?;
+        let coordinates = self.coordinates(array, subset.parameter, axis).await?;
+        let none = |reason: &str| CoordsError::NoRate {
+            parameter: subset.parameter,
+            dimension: array.meta.axis_label(axis),
+            field: field.to_owned(),
+            reason: reason.to_owned(),
+        };
+        let rate = coordinates.rate().ok_or_else(|| none("its coordinates are listed one by one"))?;
+        if measure.is_some_and(|measure| measure != rate.0) {
+            return Err(none("it measures something else").into());
+        }
+        Ok(rate)
     }
 
     /// What was found out of an array's axes, by their names, for the plan.
@@ -269,6 +338,37 @@ impl<'a> Finder<'a> {
     }
 }
 
+/// Which of several arrays have the dimension that a parameter is about. One must.
+fn holders(arrays: &[(&str, &Array)], parameter: &'static str, axis: &OnAxis) -> Result<Vec<usize>, Problem> {
+    let is_meant = |dim: &str| match axis {
+        OnAxis::Named(name) => dim == name,
+        OnAxis::Role(role) => coords::role_of(dim) == Some(*role),
+    };
+    let holds = |array: &Array| array.meta.dims.iter().flatten().any(|dim| is_meant(dim));
+    let holders: Vec<usize> =
+        arrays.iter().enumerate().filter(|(_, (_, array))| holds(array)).map(|(number, _)| number).collect();
+    if !holders.is_empty() {
+        return Ok(holders);
+    }
+    let mut dims: Vec<Option<String>> = arrays.iter().flat_map(|(_, array)| array.meta.dims.iter().cloned()).collect();
+    dims.sort();
+    dims.dedup();
+    Err(match axis {
+        OnAxis::Named(name) => match query::axis_named(parameter, name, &dims) {
+            Err(error) => error.into(),
+            Ok(_) => Problem::new(ErrorKind::Internal, "a dimension is there and is not"),
+        },
+        OnAxis::Role(role) => no_role(parameter, *role, "no field has a dimension that", &dims),
+    })
+}
+
+fn no_role(parameter: &str, role: Role, which: &str, dims: &[Option<String>]) -> Problem {
+    let names = dims.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
+    let message = format!("{parameter}: {which} means {role:?} by its name; use `subset`");
+    let details = Details { parameter: Some(parameter.to_owned()), valid: Some(names), ..Details::default() };
+    Problem::new(ErrorKind::InvalidSelection, message).at(details)
+}
+
 /// The axis that a parameter is about.
 fn axis_of(array: &Array, parameter: &'static str, axis: &OnAxis) -> Result<usize, Problem> {
     let dims = &array.meta.dims;
@@ -280,13 +380,8 @@ fn axis_of(array: &Array, parameter: &'static str, axis: &OnAxis) -> Result<usiz
     let axes: Vec<usize> = named.map(|(axis, _)| axis).collect();
     match axes[..] {
         [axis] => Ok(axis),
-        _ => {
-            let names = dims.iter().flatten().cloned().collect::<Vec<_>>().join(", ");
-            let which = if axes.is_empty() { "no dimension" } else { "more than one dimension" };
-            let message = format!("{parameter}: {which} of `{}` means {role:?} by its name; use `subset`", array.path);
-            let details = Details { parameter: Some(parameter.to_owned()), valid: Some(names), ..Details::default() };
-            Err(Problem::new(ErrorKind::InvalidSelection, message).at(details))
-        }
+        [] => Err(no_role(parameter, role, "no dimension", dims)),
+        _ => Err(no_role(parameter, role, "more than one dimension", dims)),
     }
 }
 

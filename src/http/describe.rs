@@ -12,7 +12,6 @@ use super::error::Problem;
 use super::gateway::Gateway;
 use super::target::{self, Target};
 use super::{Body, SliceRequest, etag, full, headers, wire_time};
-use crate::cache::ObjectState;
 use crate::coords::{self, Coordinates};
 use crate::dataset::{Array, Group, GroupMember, Opened, OpenedFile, Snapshot, Source};
 use crate::format::{ArrayMeta, Storage};
@@ -101,10 +100,6 @@ async fn of_array(array: &Array) -> Result<Value, Problem> {
         Storage::Grid(grid) => json!(grid.stored_chunk_shape()),
         Storage::Dense { .. } => Value::Null,
     };
-    let source = array.sources.iter().find_map(|source| match &source.state {
-        ObjectState::Present { version, .. } => Some(version.as_str()),
-        ObjectState::Absent => None,
-    });
     Ok(json!({
         "v": 1,
         "kind": "array",
@@ -120,7 +115,7 @@ async fn of_array(array: &Array) -> Result<Value, Problem> {
         "fill_value": fill_json(meta),
         "attributes": meta.attributes,
         "stored_bytes": stored_bytes(array).await?,
-        "source_etag": source,
+        "source_etag": array.version(),
     }))
 }
 

@@ -59,6 +59,16 @@ pub(super) fn of_slice<'a>(
     hash.finish()
 }
 
+/// The ETag of several fields in one body, without quotes, from those of their slices.
+pub(super) fn of_fields<'a>(etags: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+    let mut hash = Fields::new("w4dx fields 1");
+    for (name, etag) in etags {
+        hash.text(name);
+        hash.text(etag);
+    }
+    hash.finish()
+}
+
 /// The ETag of a description, without quotes.
 pub(super) fn of_description(sources: &[Source], rest: &str) -> String {
     let mut hash = Fields::new("w4dx describe 1");

@@ -69,10 +69,10 @@ fn list(numbers: &[u64]) -> String {
     text
 }
 
-/// Adds what is known of versions.
+/// Adds what is known of versions; `array` is the one that the answer is of.
 pub(super) fn describe_version(
     headers: &mut HeaderMap,
-    array: &Array,
+    array: Option<&Array>,
     etag: Option<&str>,
     last_modified: SystemTime,
     age_seconds: u64,
@@ -83,11 +83,7 @@ pub(super) fn describe_version(
     }
     set(headers, "last-modified", &httpdate::fmt_http_date(wire_time(last_modified)));
     set(headers, "age", &age_seconds.to_string());
-    let version = array.sources.iter().find_map(|source| match &source.state {
-        crate::cache::ObjectState::Present { version, .. } => Some(version.as_str()),
-        crate::cache::ObjectState::Absent => None,
-    });
-    if let Some(version) = version {
+    if let Some(version) = array.and_then(Array::version) {
         set(headers, "x-w4dx-source-etag", &format!("\"{version}\""));
     }
     headers.insert(header::VARY, HeaderValue::from_static("Accept, Origin"));

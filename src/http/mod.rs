@@ -7,6 +7,7 @@ mod bands;
 pub mod batch;
 pub(crate) mod byte_range;
 pub(crate) mod conditions;
+mod contents;
 mod coordinates;
 mod describe;
 pub mod docs;

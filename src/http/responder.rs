@@ -10,15 +10,16 @@ use bytes::Bytes;
 use super::bands::{SliceBands, fetch};
 use super::byte_range::Asked;
 use super::conditions::{Conditions, Verdict};
+use super::contents::{Contents, Version};
 use super::error::Problem;
 use super::gateway::Gateway;
 use super::headers::{self, Elements};
-use super::selected::{Etag, Selected, Versioned};
+use super::selected::{Etag, Selected};
 use super::{Body, SliceRequest, full};
 use crate::dataset::Snapshot;
 use crate::fetch::Reservation;
 use crate::format::Storage;
-use crate::model::{ChunkData, Details, ErrorKind, shape};
+use crate::model::{ChunkData, Details, ErrorKind};
 use crate::tensor::Tensor;
 use crate::wire;
 
@@ -26,55 +27,52 @@ use crate::wire;
 pub(super) struct Responder<'a> {
     pub(super) gateway: &'a Arc<Gateway>,
     pub(super) asked: &'a Arc<SliceRequest>,
-    pub(super) selected: Arc<Selected>,
+    pub(super) contents: Arc<Contents>,
     pub(super) snapshot: &'a Arc<Snapshot>,
-    pub(super) versioned: Versioned,
+    pub(super) version: Version,
     /// How long it took to know what is where.
     pub(super) located: Duration,
 }
 
 impl Responder<'_> {
     pub(super) async fn answer(mut self) -> Result<Response<Body>, Problem> {
-        let conditions = match self.selected.array.meta.storage {
-            Storage::Grid(_) => Conditions::of(&self.asked.headers).without_dates(),
-            Storage::Dense { .. } => Conditions::of(&self.asked.headers),
-        };
-        let known = match &self.versioned.etag {
-            Etag::Known(etag) => Some(etag.as_str()),
-            Etag::Learned | Etag::Unknown => None,
-        };
-        match conditions.judge(known, self.versioned.last_modified) {
+        let conditions = Conditions::of(&self.asked.headers);
+        // The date of one file is its version too; that of many objects is not.
+        let dated = self.contents.single().is_some_and(|one| matches!(one.array.meta.storage, Storage::Dense { .. }));
+        let conditions = if dated { conditions } else { conditions.without_dates() };
+        let known = self.version.etag.known();
+        match conditions.judge(known, self.version.last_modified) {
             Verdict::Failed => {
                 return Err(Problem::new(ErrorKind::PreconditionFailed, "the slice has another version"));
             }
             Verdict::NotModified => return Ok(self.finish(StatusCode::NOT_MODIFIED, full(Bytes::new()), None)),
             Verdict::Proceed => {}
         }
-        let ranged = conditions.range_applies(known, self.versioned.last_modified);
+        let ranged = conditions.range_applies(known, self.version.last_modified);
         let asked_range = ranged.then(|| range_header(&self.asked.headers)).flatten();
-        if self.selected.format.streams() { self.stream(asked_range).await } else { self.whole(asked_range).await }
+        if self.contents.format.streams() { self.stream(asked_range).await } else { self.whole(asked_range).await }
     }
 
     /// A body of known length: bands, each read when the one before has left.
     async fn stream(&mut self, asked_range: Option<Asked>) -> Result<Response<Body>, Problem> {
-        let len = self.selected.body_len.unwrap_or(0);
+        let len = self.contents.body_len.unwrap_or(0);
         let (status, range) = satisfy(asked_range, len)?;
         if self.asked.method == Method::HEAD {
             return Ok(self.finish(status, full(Bytes::new()), Some((&range, len))));
         }
-        let found = self.versioned.found.take();
+        let found = std::mem::take(&mut self.version.found);
         let source = SliceBands {
             gateway: Arc::clone(self.gateway),
             asked: Arc::clone(self.asked),
-            selected: Arc::clone(&self.selected),
+            contents: Arc::clone(&self.contents),
             snapshot: Arc::clone(self.snapshot),
             bytes: range.clone(),
         };
         let mut bands = source.bands(found);
         // What fails before the headers leave has a status of its own.
         let first = bands.first().await?;
-        if matches!(self.versioned.etag, Etag::Learned) {
-            self.versioned = self.selected.known_version(self.gateway, self.snapshot).await?;
+        if matches!(self.version.etag, Etag::Learned) {
+            self.version = self.contents.known_version(self.gateway, self.snapshot).await?;
         }
         let body = match first {
             None => full(Bytes::new()),
@@ -85,27 +83,25 @@ impl Responder<'_> {
 
     /// A body that is built whole before its length is known.
     async fn whole(&mut self, asked_range: Option<Asked>) -> Result<Response<Body>, Problem> {
-        let kept = match &self.versioned.etag {
-            Etag::Known(etag) => self.gateway.bodies.get(etag),
-            Etag::Learned | Etag::Unknown => None,
-        };
+        let kept = self.version.etag.known().and_then(|etag| self.gateway.bodies.get(etag));
         let body = match kept {
             Some(body) => body,
             None => {
                 let (tensor, reservation) = self.tensor().await?;
-                let selected = Arc::clone(&self.selected);
+                let contents = Arc::clone(&self.contents);
                 let encode = move || {
-                    let body = wire::encode(selected.format, &selected.array.name, &tensor, &selected.dims);
+                    let selected = &contents.parts[0].selected;
+                    let body = wire::encode(contents.format, &selected.array.name, &tensor, &selected.dims);
                     drop(reservation);
                     body
                 };
                 Bytes::from(self.gateway.fetcher.pool().run(encode).await??)
             }
         };
-        if matches!(self.versioned.etag, Etag::Learned) {
-            self.versioned = self.selected.known_version(self.gateway, self.snapshot).await?;
+        if matches!(self.version.etag, Etag::Learned) {
+            self.version = self.contents.known_version(self.gateway, self.snapshot).await?;
         }
-        if let Etag::Known(etag) = &self.versioned.etag {
+        if let Some(etag) = self.version.etag.known() {
             self.gateway.bodies.insert(etag, body.clone());
         }
         let len = body.len() as u64;
@@ -115,20 +111,20 @@ impl Responder<'_> {
         Ok(self.finish(status, full(part), Some((&range, len))))
     }
 
-    /// All elements, with the memory that they were promised.
+    /// All elements of the one selection that such a body holds, with the memory that they were promised.
     async fn tensor(&mut self) -> Result<(Tensor, Reservation), Problem> {
-        let (gateway, principal, selected) = (self.gateway, &self.asked.principal, &self.selected);
+        let (gateway, principal) = (self.gateway, &self.asked.principal);
+        let selected = &self.contents.parts[0].selected;
         let mut pieces = selected.all_pieces(gateway).into_iter();
         let (first, second) = (pieces.next(), pieces.next());
         let Some(second) = second else {
-            let found = self.versioned.found.take();
+            let found = self.version.found.first_mut().and_then(Option::take);
             let slab = first.as_ref().map_or(&selected.slab, |piece| &piece.slab);
             let found = found.filter(|_| *slab == selected.slab);
             let fetched = fetch(gateway, principal, selected, self.snapshot, slab, found).await?;
             return Ok((fetched.tensor, fetched.reservation));
         };
-        let bytes = shape::bytes(&selected.shape, selected.element_bytes() as usize).unwrap_or(u64::MAX);
-        let reservation = gateway.fetcher.reserve(principal.name(), bytes).await?;
+        let reservation = gateway.fetcher.reserve(principal.name(), selected.bytes()).await?;
         let (mut fixed, mut variable) = (Vec::new(), Vec::new());
         for piece in first.into_iter().chain([second]).chain(pieces) {
             let fetched = fetch(gateway, principal, selected, self.snapshot, &piece.slab, None).await?;
@@ -149,17 +145,18 @@ impl Responder<'_> {
         let out = response.headers_mut();
         // All of ours and the server's at once: a map that grows rehashes what it holds.
         out.reserve(24);
-        let etag = match &self.versioned.etag {
-            Etag::Known(etag) => Some(etag.as_str()),
-            Etag::Learned | Etag::Unknown => None,
-        };
         let age = self.snapshot.oldest().map_or(0, |oldest| oldest.elapsed().as_secs());
-        let selected = &self.selected;
-        headers::describe_version(out, &selected.array, etag, self.versioned.last_modified, age, &self.asked.principal);
+        let (contents, version) = (&self.contents, &self.version);
+        let array = contents.single().map(|selected| &selected.array);
+        headers::describe_version(out, array, version.etag.known(), version.last_modified, age, &self.asked.principal);
         if let Some((range, len)) = sent {
-            let elements = Elements { shape: &selected.shape, dims: &selected.dims, dtype: &selected.array.meta.dtype };
-            headers::describe_elements(out, &elements);
-            out.insert(header::CONTENT_TYPE, HeaderValue::from_static(selected.format.media_type()));
+            match contents.single() {
+                Some(Selected { shape, dims, array, .. }) => {
+                    headers::describe_elements(out, &Elements { shape, dims, dtype: &array.meta.dtype });
+                }
+                None => headers::set(out, "x-w4dx-layout", &headers::ascii(&contents.layout().to_string())),
+            }
+            out.insert(header::CONTENT_TYPE, HeaderValue::from_static(contents.format.media_type()));
             headers::set(out, "content-length", &(range.end - range.start).to_string());
             if status == StatusCode::PARTIAL_CONTENT {
                 let last = range.end.saturating_sub(1);

@@ -1,13 +1,8 @@
-//! A request resolved against its array, and the version of what it selects.
+//! A selection of one array: what it touches, its version, and how it is cut into bands.
 
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use ::http::header;
-use ::http::{HeaderMap, Method};
-use bytes::Bytes;
-
-use super::SliceRequest;
 use super::error::Problem;
 use super::etag::{self, ObjectVersion};
 use super::gateway::Gateway;
@@ -16,18 +11,15 @@ use crate::dataset::{Array, Learning, Snapshot, Whereabouts};
 use crate::format::{ArrayMeta, zarr};
 use crate::model::{Details, ErrorKind, Hyperslab, Piece, shape};
 use crate::plan::{self, Survey};
-use crate::query::{self, Found, Request};
-use crate::wire::{self, Description, Format};
+use crate::query::{self, Found, Request, Selection};
+use crate::wire::{Description, Format};
 
 /// Bytes of elements that are assembled at once. An answer streams in such bands: large enough that planning one is
 /// nothing beside filling it, small enough that the first byte leaves soon and a slow client holds little.
-const BAND_BYTES: u64 = 8 << 20;
+pub(super) const BAND_BYTES: u64 = 8 << 20;
 
 /// A band grows to this where it would otherwise cut chunks, which would then be read for two bands.
 const LARGEST_BAND_BYTES: u64 = 64 << 20;
-
-/// Largest answer, in bytes of its elements, in a format that is built whole: these do not stream.
-const WHOLE_BYTES: u64 = 256 << 20;
 
 /// Objects that are listed for an ETag at all. Beyond it a list alone would hold up the first byte.
 const LISTED_OBJECTS: usize = 20_000;
@@ -46,25 +38,20 @@ pub(super) struct Selected {
     objects: Option<Vec<String>>,
     pub(super) shape: Vec<u64>,
     pub(super) dims: Vec<Option<String>>,
-    pub(super) format: Format,
     /// The value of positions outside the array.
     pub(super) outside: Arc<[u8]>,
-    /// Bytes before the elements.
-    pub(super) head: Bytes,
-    /// Bytes of the body, where they are known before reading.
-    pub(super) body_len: Option<u64>,
 }
 
 impl Selected {
     pub(super) fn new(
         gateway: &Gateway,
-        asked: &SliceRequest,
         request: &Request,
+        selection: &Selection,
         array: Array,
         found: &[Found],
     ) -> Result<Self, Problem> {
         let meta = &array.meta;
-        let slab = query::resolve(&request.selection, &meta.shape, &meta.dims, found)?;
+        let slab = query::resolve(selection, &meta.shape, &meta.dims, found)?;
         let shape = slab.answer_shape();
         request.check_shape(&shape)?;
         let dims: Vec<Option<String>> =
@@ -73,22 +60,7 @@ impl Selected {
             Some(text) => fill_value(text, &array)?.into(),
             None => meta.fill.as_slice().into(),
         };
-        let description = Description { name: &array.name, dtype: &meta.dtype, shape: &shape, dims: &dims };
-        let format = choose_format(asked, request, &description)?;
         plan::check(meta, &slab, &gateway.limits)?;
-        let (head, body_len) = if format.streams() {
-            (wire::head(format, &description)?, Some(wire::body_len(format, &description)?))
-        } else {
-            let elements = shape::elements(&shape).unwrap_or(u64::MAX);
-            if format == Format::Json && elements > gateway.json_elements {
-                return Err(too_many_for_json(elements, gateway.json_elements));
-            }
-            let bytes = elements.saturating_mul(element_bytes(meta));
-            if bytes > WHOLE_BYTES {
-                return Err(too_large_for_whole(format, bytes));
-            }
-            (Vec::new(), None)
-        };
         let size = element_bytes(meta);
         let bytes = shape::bytes(&shape, size as usize).unwrap_or(u64::MAX);
         let one_band = bytes <= BAND_BYTES && plan::decoded_at_most(meta, &slab) <= gateway.part_bytes;
@@ -97,7 +69,7 @@ impl Selected {
             Some(survey) => Some(survey.objects.clone()),
             None => plan::objects(meta, &slab, LISTED_OBJECTS),
         };
-        Ok(Self { slab, survey, objects, shape, dims, format, outside, head: head.into(), body_len, array })
+        Ok(Self { slab, survey, objects, shape, dims, outside, array })
     }
 
     /// What `slab`, a part of the selection, touches.
@@ -108,12 +80,21 @@ impl Selected {
         }
     }
 
-    /// The slice's ETag and date, from versions that are known or looked up; no chunk is read.
+    /// What an element is of.
+    pub(super) fn description<'a>(&'a self, name: &'a str) -> Description<'a> {
+        Description { name, dtype: &self.array.meta.dtype, shape: &self.shape, dims: &self.dims }
+    }
+
+    /// The slice's ETag and date, from versions that are known or looked up; no chunk is read. With
+    /// [`Learning::OnRead`] versions that reading will tell are not looked up. `indexes` says whether all indexes that
+    /// the selection touches are read anyway.
     pub(super) async fn version(
         &self,
         gateway: &Gateway,
-        asked: &SliceRequest,
         snapshot: &Snapshot,
+        format: Format,
+        learning: Learning,
+        indexes: bool,
     ) -> Result<Versioned, Problem> {
         // Nor a date that can stay equal: the AWS CLI wants one, so it is now.
         let unknown = || Versioned { etag: Etag::Unknown, last_modified: SystemTime::now(), found: None };
@@ -121,24 +102,27 @@ impl Selected {
         if gateway.datasets.untrusted(&self.array, objects, snapshot) > VERSIONED_OBJECTS {
             return Ok(unknown());
         }
-        if let Some(survey) = self.survey.as_ref().filter(|_| !asked.headers.contains_key(header::RANGE)) {
-            // All indexes are needed anyway, and reading one tells its shard's version.
-            let learn = asked.method == Method::GET && !conditional(&asked.headers);
-            let learning = if learn { Learning::OnRead } else { Learning::Before };
+        if let Some(survey) = self.survey.as_ref().filter(|_| indexes) {
+            // Reading an index tells its shard's version.
             let found = gateway.datasets.locate(&self.array, survey, learning, snapshot).await?;
             let states: Option<Vec<ObjectVersion<'_>>> = found.facts.iter().map(ObjectVersion::of).collect();
             let etag = match states {
-                Some(states) => Etag::Known(self.etag(objects, states.into_iter())),
+                Some(states) => Etag::Known(self.etag(objects, states.into_iter(), format)),
                 None => Etag::Learned,
             };
             let last_modified = found.last_modified.map_or(self.sources_modified(), |m| m.max(self.sources_modified()));
             return Ok(Versioned { etag, last_modified, found: Some(found) });
         }
-        self.known_version(gateway, snapshot).await
+        self.known_version(gateway, snapshot, format).await
     }
 
     /// The version, once every object's state is known or can be asked for.
-    pub(super) async fn known_version(&self, gateway: &Gateway, snapshot: &Snapshot) -> Result<Versioned, Problem> {
+    pub(super) async fn known_version(
+        &self,
+        gateway: &Gateway,
+        snapshot: &Snapshot,
+        format: Format,
+    ) -> Result<Versioned, Problem> {
         let objects = self.objects.as_deref().unwrap_or_default();
         let states = gateway.datasets.states(&self.array, objects, snapshot).await?;
         let modified = states.iter().filter_map(|state| match state {
@@ -146,13 +130,18 @@ impl Selected {
             ObjectState::Present { last_modified, .. } => Some(*last_modified),
         });
         let last_modified = modified.fold(self.sources_modified(), SystemTime::max);
-        let etag = self.etag(objects, states.iter().map(ObjectVersion::from));
+        let etag = self.etag(objects, states.iter().map(ObjectVersion::from), format);
         Ok(Versioned { etag: Etag::Known(etag), last_modified, found: None })
     }
 
-    fn etag<'a>(&self, objects: &'a [String], states: impl Iterator<Item = ObjectVersion<'a>>) -> String {
+    fn etag<'a>(
+        &self,
+        objects: &'a [String],
+        states: impl Iterator<Item = ObjectVersion<'a>>,
+        format: Format,
+    ) -> String {
         let objects = objects.iter().map(String::as_str).zip(states);
-        etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.outside, self.format)
+        etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.outside, format)
     }
 
     fn sources_modified(&self) -> SystemTime {
@@ -165,15 +154,18 @@ impl Selected {
         element_bytes(&self.array.meta)
     }
 
-    /// The pieces that hold the elements beneath `bytes` of the body.
+    /// Bytes of the elements.
+    pub(super) fn bytes(&self) -> u64 {
+        shape::bytes(&self.shape, self.element_bytes() as usize).unwrap_or(u64::MAX)
+    }
+
+    /// The pieces that hold `bytes` of the elements.
     pub(super) fn pieces(&self, gateway: &Gateway, bytes: &std::ops::Range<u64>) -> Vec<Piece> {
-        let (size, head) = (self.element_bytes(), self.head.len() as u64);
-        if size == 0 || bytes.end <= head {
+        let size = self.element_bytes();
+        if size == 0 || bytes.is_empty() {
             return Vec::new();
         }
-        let first = bytes.start.saturating_sub(head) / size;
-        let last = (bytes.end - head).div_ceil(size);
-        self.cut(gateway, first..last)
+        self.cut(gateway, bytes.start / size..bytes.end.div_ceil(size))
     }
 
     /// Elements of the selection in pieces that may be held at once.
@@ -197,8 +189,7 @@ impl Selected {
     /// Whether the whole selection is too large for the cache: keeping its chunks would push out what is hot, and the
     /// first of them would be gone before the last is read.
     pub(super) fn is_scan(&self, gateway: &Gateway) -> bool {
-        let bytes = shape::bytes(&self.shape, self.element_bytes() as usize).unwrap_or(u64::MAX);
-        bytes > gateway.fetcher.cache().capacity_bytes() / 2
+        self.bytes() > gateway.fetcher.cache().capacity_bytes() / 2
     }
 
     /// All of the selection in pieces, whatever its format.
@@ -228,6 +219,16 @@ pub(super) struct Versioned {
     pub(super) found: Option<Whereabouts>,
 }
 
+impl Etag {
+    /// If it is computed.
+    pub(super) fn known(&self) -> Option<&str> {
+        match self {
+            Self::Known(etag) => Some(etag),
+            Self::Learned | Self::Unknown => None,
+        }
+    }
+}
+
 pub(super) enum Etag {
     /// Computed.
     Known(String),
@@ -235,57 +236,6 @@ pub(super) enum Etag {
     Learned,
     /// Too many objects.
     Unknown,
-}
-
-fn conditional(headers: &HeaderMap) -> bool {
-    [header::IF_MATCH, header::IF_NONE_MATCH, header::IF_MODIFIED_SINCE, header::IF_UNMODIFIED_SINCE, header::IF_RANGE]
-        .iter()
-        .any(|name| headers.contains_key(name))
-}
-
-fn choose_format(asked: &SliceRequest, request: &Request, description: &Description<'_>) -> Result<Format, Problem> {
-    let format = match &request.format {
-        Some(name) => match Format::from_suffix(name) {
-            Some(format) => format,
-            None => return Err(unknown_format(name)),
-        },
-        None => {
-            let accept = asked.headers.get(header::ACCEPT).and_then(|value| value.to_str().ok()).unwrap_or("*/*");
-            Format::negotiate(accept, description)?
-        }
-    };
-    wire::check(format, description)?;
-    Ok(format)
-}
-
-fn unknown_format(name: &str) -> Problem {
-    let (kind, message) = if name == "arrow" {
-        (ErrorKind::NotImplemented, "format `arrow` is reserved and not implemented yet".to_owned())
-    } else {
-        (ErrorKind::InvalidParameter, format!("format `{name}` is unknown"))
-    };
-    let mut problem = Problem::new(kind, message);
-    problem.details = Box::new(Details {
-        parameter: Some("format".into()),
-        valid: Some(Format::ALL.iter().map(|format| format.name()).collect::<Vec<_>>().join(", ")),
-        ..Details::default()
-    });
-    problem
-}
-
-fn too_large_for_whole(format: Format, bytes: u64) -> Problem {
-    let name = format.name();
-    let message = format!("{name} is built whole, of at most {WHOLE_BYTES} bytes; the answer has {bytes}; ask for npy");
-    let details = Details { valid: Some(format!("at most {WHOLE_BYTES} bytes")), ..Details::default() };
-    Problem::new(ErrorKind::SliceTooLarge, message).at(details)
-}
-
-fn too_many_for_json(elements: u64, limit: u64) -> Problem {
-    let message =
-        format!("json holds at most {limit} elements here, the answer has {elements}; ask for less, or for npy");
-    let mut problem = Problem::new(ErrorKind::SliceTooLarge, message);
-    problem.details = Box::new(Details { valid: Some(format!("at most {limit} elements")), ..Details::default() });
-    problem
 }
 
 /// `fill=` as one element: a Zarr fill value of the array's type.

@@ -7,6 +7,7 @@ use ::http::header;
 use ::http::{HeaderMap, Method, Response};
 use bytes::Bytes;
 
+use super::contents::{Contents, PartPiece};
 use super::coordinates::Finder;
 use super::dry::{self, Part};
 use super::error::{self, Problem};
@@ -14,11 +15,11 @@ use super::gateway::Gateway;
 use super::headers;
 use super::responder::Responder;
 use super::selected::Selected;
-use super::target::{self, Target};
+use super::target::{self, Target, Targets};
 use super::{Body, SliceRequest, describe, full, set_kind};
 use crate::dataset::Snapshot;
 use crate::metrics::RequestKind;
-use crate::model::{Details, ErrorKind, Piece};
+use crate::model::{Details, ErrorKind};
 use crate::query::What;
 
 /// Answers a request about an array. Failures are answers too.
@@ -55,30 +56,31 @@ pub(super) fn snapshot(asked: &SliceRequest, replanned: bool) -> Arc<Snapshot> {
 
 /// The stages of a request: authorised target, opened array, selection, version, bytes.
 async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Response<Body>, Problem> {
-    let target = target::authorise(gateway, asked).inspect_err(|_| set_kind(RequestKind::Slice))?;
-    if target.request.batch.is_some() {
+    let targets = target::authorise(gateway, asked).inspect_err(|_| set_kind(RequestKind::Slice))?;
+    let request = targets.request().ok_or_else(|| Problem::new(ErrorKind::Internal, "a request about nothing"))?;
+    if request.batch.is_some() {
         let details = Details { parameter: Some("batch".into()), valid: Some("POST".into()), ..Details::default() };
         return Err(Problem::new(ErrorKind::InvalidParameter, "batch: a batch is sent by POST").at(details));
     }
     let mut replanned = false;
     loop {
         let snapshot = snapshot(asked, replanned);
-        let attempt = match target.request.what {
-            What::Describe => {
+        let attempt = match (request.what, &targets) {
+            (What::Describe, Targets::One(target)) => {
                 set_kind(RequestKind::Describe);
-                describe::describe(gateway, asked, &target, &snapshot).await
+                describe::describe(gateway, asked, target, &snapshot).await
             }
-            What::Explain => {
+            (What::Explain, _) => {
                 set_kind(RequestKind::Explain);
-                explain(gateway, asked, &target, &snapshot).await
+                explain(gateway, asked, &targets, &snapshot).await
             }
-            What::Prefetch => {
+            (What::Prefetch, _) => {
                 set_kind(RequestKind::Prefetch);
-                prefetch(gateway, asked, &target, &snapshot).await
+                prefetch(gateway, asked, &targets, &snapshot).await
             }
-            What::Slice => {
+            (What::Slice | What::Describe, _) => {
                 set_kind(RequestKind::Slice);
-                slice(gateway, asked, &target, &snapshot).await
+                slice(gateway, asked, &targets, &snapshot).await
             }
         };
         match attempt {
@@ -94,54 +96,94 @@ async fn respond(gateway: &Arc<Gateway>, asked: &Arc<SliceRequest>) -> Result<Re
 async fn slice(
     gateway: &Arc<Gateway>,
     asked: &Arc<SliceRequest>,
-    target: &Target,
+    targets: &Targets,
     snapshot: &Arc<Snapshot>,
 ) -> Result<Response<Body>, Problem> {
     let started = Instant::now();
-    let selected = select(&Finder::new(gateway, asked, snapshot), target).await?;
-    let path = Arc::clone(&selected.array.path);
-    let about = |problem: Problem| problem.about(&path);
-    let versioned = selected.version(gateway, asked, snapshot).await.map_err(about)?;
+    let contents = select(&Finder::new(gateway, asked, snapshot), targets).await?;
+    let path = contents.single().map(|selected| Arc::clone(&selected.array.path));
+    let about = |problem: Problem| match &path {
+        Some(path) => problem.about(path),
+        None => problem,
+    };
+    let version = contents.version(gateway, asked, snapshot).await.map_err(about)?;
     let located = started.elapsed();
-    let respond = Responder { gateway, asked, selected: Arc::new(selected), snapshot, versioned, located };
+    let respond = Responder { gateway, asked, contents: Arc::new(contents), snapshot, version, located };
     respond.answer().await.map_err(about)
 }
 
-/// The selection, tied to its array.
-async fn select(finder: &Finder<'_>, target: &Target) -> Result<Selected, Problem> {
+/// The selection, tied to its array; or one of several fields, each tied to its own.
+async fn select(finder: &Finder<'_>, targets: &Targets) -> Result<Contents, Problem> {
     let &Finder { gateway, asked, snapshot, .. } = finder;
-    let array = target::array(gateway, asked, target, snapshot).await?;
-    let path = Arc::clone(&array.path);
-    let about = |problem: Problem| problem.about(&path);
-    let found = finder.positions(&array, &target.request.selection).await.map_err(about)?;
-    Selected::new(gateway, asked, &target.request, array, &found).map_err(about)
+    match targets {
+        Targets::One(target) => {
+            let array = target::array(gateway, asked, target, snapshot).await?;
+            let path = Arc::clone(&array.path);
+            let about = |problem: Problem| problem.about(&path);
+            let request = &target.request;
+            let found = finder.positions(&array, &request.selection).await.map_err(about)?;
+            let selected = Selected::new(gateway, request, &request.selection, array, &found).map_err(about)?;
+            Contents::one(gateway, asked, request, selected).map_err(about)
+        }
+        Targets::Fields(fields) => {
+            let arrays = fields.iter().map(|(name, target)| async move {
+                let array = target::array(gateway, asked, target, snapshot).await;
+                array.map(|array| (name.as_str(), array)).map_err(|problem| problem.in_field(Some(name)))
+            });
+            let arrays = futures::future::try_join_all(arrays).await?;
+            let Some((_, Target { request, .. })) = fields.first() else {
+                return Err(Problem::new(ErrorKind::Internal, "a request about no field"));
+            };
+            let of: Vec<_> = arrays.iter().map(|(name, array)| (*name, array)).collect();
+            let aligned = finder.aligned(&of, &request.selection).await?;
+            let mut parts = Vec::with_capacity(arrays.len());
+            for ((name, array), (selection, found)) in arrays.into_iter().zip(aligned) {
+                let path = Arc::clone(&array.path);
+                let selected = Selected::new(gateway, request, &selection, array, &found);
+                let selected = selected.map_err(|problem| problem.about(&path).in_field(Some(name)))?;
+                parts.push((name.to_owned(), selected));
+            }
+            Contents::fields(gateway, asked, request, parts)
+        }
+    }
 }
 
 /// The plan of a slice as JSON. Reads indexes, never chunk data.
 async fn explain(
     gateway: &Gateway,
     asked: &SliceRequest,
-    target: &Target,
+    targets: &Targets,
     snapshot: &Snapshot,
 ) -> Result<Response<Body>, Problem> {
     let finder = Finder::new(gateway, asked, snapshot);
-    let selected = select(&finder, target).await?;
-    let about = |problem: Problem| problem.about(&selected.array.path);
-    let pieces = selected.all_pieces(gateway);
-    let mut body = dry::plan_of(gateway, snapshot, &parts(&selected, &pieces)).await.map_err(about)?;
-    let meta = &selected.array.meta;
+    let contents = select(&finder, targets).await?;
+    let pieces = contents.all_pieces(gateway);
+    let mut body = dry::plan_of(gateway, snapshot, &parts(&contents, &pieces)).await?;
+    let selection = |selected: &Selected| {
+        serde_json::json!({
+            "shape": selected.shape, "dims": selected.dims, "dtype": selected.array.meta.dtype.name(),
+            "slice": selected.slab.text(), "coordinates": finder.told(&selected.array),
+        })
+    };
     if let Some(body) = body.as_object_mut() {
         body.insert("v".into(), 1.into());
-        body.insert("array".into(), (*selected.array.path).into());
-        body.insert("format".into(), selected.format.name().into());
-        body.insert("body_bytes".into(), selected.body_len.into());
-        body.insert(
-            "selection".into(),
-            serde_json::json!({
-                "shape": selected.shape, "dims": selected.dims, "dtype": meta.dtype.name(),
-                "slice": selected.slab.text(), "coordinates": finder.told(&selected.array),
-            }),
-        );
+        body.insert("format".into(), contents.format.name().into());
+        body.insert("body_bytes".into(), contents.body_len.into());
+        match contents.single() {
+            Some(selected) => {
+                body.insert("array".into(), (*selected.array.path).into());
+                body.insert("selection".into(), selection(selected));
+            }
+            None => {
+                let fields = contents.parts.iter().map(|part| {
+                    let name = part.name.clone().unwrap_or_default();
+                    let mut selection = selection(&part.selected);
+                    selection["array"] = (*part.selected.array.path).into();
+                    (name, selection)
+                });
+                body.insert("fields".into(), fields.collect::<serde_json::Map<_, _>>().into());
+            }
+        }
     }
     Ok(describe::json(&body, None, asked))
 }
@@ -150,22 +192,23 @@ async fn explain(
 async fn prefetch(
     gateway: &Gateway,
     asked: &SliceRequest,
-    target: &Target,
+    targets: &Targets,
     snapshot: &Snapshot,
 ) -> Result<Response<Body>, Problem> {
-    let selected = select(&Finder::new(gateway, asked, snapshot), target).await?;
-    let about = |problem: Problem| problem.about(&selected.array.path);
-    let pieces = selected.all_pieces(gateway);
-    dry::prefetch(gateway, asked, snapshot, &parts(&selected, &pieces)).await.map_err(about)
+    let contents = select(&Finder::new(gateway, asked, snapshot), targets).await?;
+    let pieces = contents.all_pieces(gateway);
+    dry::prefetch(gateway, asked, snapshot, &parts(&contents, &pieces)).await
 }
 
 /// Pieces of a selection, each read by itself.
-fn parts<'a>(selected: &'a Selected, pieces: &'a [Piece]) -> Vec<Part<'a>> {
-    if pieces.is_empty() {
-        return vec![Part { array: &selected.array, slab: &selected.slab, window: 0 }];
-    }
-    let pieces = pieces.iter().enumerate();
-    pieces.map(|(window, piece)| Part { array: &selected.array, slab: &piece.slab, window }).collect()
+fn parts<'a>(contents: &'a Contents, pieces: &'a [PartPiece]) -> Vec<Part<'a>> {
+    let pieces = pieces.iter().enumerate().map(|(window, PartPiece { part, piece })| {
+        let array = &contents.parts[*part].selected.array;
+        Part { array, slab: &piece.slab, window }
+    });
+    let empty = contents.parts.iter().filter(|part| part.selected.slab.elements() == Some(0));
+    let empty = empty.map(|part| Part { array: &part.selected.array, slab: &part.selected.slab, window: 0 });
+    pieces.chain(empty).collect()
 }
 
 /// `Cache-Control: no-cache` asks for versions to be looked up, whatever the freshness.

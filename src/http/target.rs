@@ -16,10 +16,37 @@ pub(super) struct Target {
     pub(super) authorised: Authorised,
 }
 
+/// What a request is about: one path, or each of its `fields`.
+#[derive(Debug)]
+pub(super) enum Targets {
+    One(Target),
+    /// By their names, which are also those that their requests have in `array`.
+    Fields(Vec<(String, Target)>),
+}
+
+impl Targets {
+    /// The request; of several fields that about the first, which differs from the others in `array` alone.
+    pub(super) fn request(&self) -> Option<&Request> {
+        match self {
+            Self::One(target) => Some(&target.request),
+            Self::Fields(fields) => fields.first().map(|(_, target)| &target.request),
+        }
+    }
+}
+
 /// Checks rights, then parameters.
-pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Target, Problem> {
+pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Targets, Problem> {
     let in_key_form = gateway.buckets.resolve(&asked.bucket).is_none_or(|bucket| bucket.in_key_form);
-    authorised(gateway, asked, Request::parse(&asked.key, &asked.pairs, in_key_form).map_err(Problem::from))
+    let parsed = Request::parse(&asked.key, &asked.pairs, in_key_form).map_err(Problem::from);
+    let request = match parsed {
+        Ok(request) if !request.fields.is_empty() => request,
+        one => return authorised(gateway, asked, one).map(Targets::One),
+    };
+    let fields = request.fields.iter().map(|name| {
+        let target = authorised(gateway, asked, request.for_field(name).map_err(Problem::from));
+        target.map(|target| (name.clone(), target)).map_err(|problem| problem.in_field(Some(name)))
+    });
+    fields.collect::<Result<_, _>>().map(Targets::Fields)
 }
 
 /// Checks rights on what a parsed request is about, then whether it could be parsed.

@@ -1,7 +1,8 @@
 //! Many selections in one request: the body of a batch.
 //!
 //! `{"v":1,"items":[…]}` is about one array, `{"v":1,"fields":{"video":[…],"audio":[…]}}` about several of a group, item
-//! by item. An item is `{"slice":"0:4,:"}`, `{"isel":{"time":"0:16","y":[1,3],"x":7}}`, `{"subset":"time(12s;n=50)"}`, or
+//! by item; `{"v":1,"fields":["video","audio"],"items":[…]}` takes the same items of each, along the dimensions that it has.
+//! An item is `{"slice":"0:4,:"}`, `{"isel":{"time":"0:16","y":[1,3],"x":7}}`, `{"subset":"time(12s;n=50)"}`, or
 //! several of these for different dimensions; `bbox`, `datetime` and `sel` too.
 
 use std::fmt;
@@ -18,6 +19,9 @@ use super::{Dim, QueryError, Selection};
 pub struct Batch {
     /// Per field, in the order of the request; one without a name for a batch about one array.
     pub fields: Vec<BatchField>,
+    /// Whether the items are the same for every field, so that an item's parts are about the fields that have the
+    /// dimension, and a number of cells is that of the first.
+    pub aligned: bool,
 }
 
 /// The selections on one array.
@@ -41,11 +45,35 @@ impl Batch {
         if document.v != 1 {
             return Err(invalid(format!("version {} is unknown", document.v), "\"v\":1"));
         }
-        let fields = match (document.items, document.fields) {
-            (Some(items), None) => vec![(None, items)],
-            (None, Some(Fields(fields))) => fields.into_iter().map(|(name, items)| (Some(name), items)).collect(),
-            (Some(_), Some(_)) | (None, None) => {
-                return Err(invalid("needs either `items` or `fields`".to_owned(), "one of items, fields"));
+        let selections = |items: Vec<Object<Item>>| -> Vec<Result<Selection, QueryError>> {
+            items.into_iter().map(|Object(item)| item.selection(like)).collect()
+        };
+        let aligned = matches!(document.fields, Some(Fields::Names(_)));
+        let fields: Vec<(Option<String>, Vec<Result<Selection, QueryError>>)> = match (document.items, document.fields)
+        {
+            (Some(items), None) => vec![(None, selections(items))],
+            (None, Some(Fields::Each(fields))) => {
+                fields.into_iter().map(|(name, items)| (Some(name), selections(items))).collect()
+            }
+            (Some(items), Some(Fields::Names(names))) => {
+                if items.len().saturating_mul(names.len()) > most {
+                    let total = items.len().saturating_mul(names.len());
+                    return Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")));
+                }
+                let items = selections(items);
+                names.into_iter().map(|name| (Some(name), items.clone())).collect()
+            }
+            (Some(_), Some(Fields::Each(_))) => {
+                return Err(invalid(
+                    "`items` beside `fields` are taken of each field: `fields` is a list of names".to_owned(),
+                    "\"fields\":[\"video\",\"audio\"],\"items\":[…]",
+                ));
+            }
+            (None, Some(Fields::Names(_))) => {
+                return Err(invalid("a list of `fields` needs `items`".to_owned(), "items beside fields"));
+            }
+            (None, None) => {
+                return Err(invalid("needs either `items` or `fields`".to_owned(), "items, fields, or both"));
             }
         };
         let Some((_, first)) = fields.first() else {
@@ -61,11 +89,8 @@ impl Batch {
         if total > most {
             return Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")));
         }
-        let fields = fields.into_iter().map(|(name, items)| {
-            let items = items.into_iter().map(|Object(item)| item.selection(like)).collect();
-            BatchField { name, items }
-        });
-        Ok(Self { fields: fields.collect() })
+        let fields = fields.into_iter().map(|(name, items)| BatchField { name, items }).collect();
+        Ok(Self { fields, aligned })
     }
 
     /// Items a field.
@@ -145,11 +170,45 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 }
 
 /// Fields in the order of the document, each once: the order is that of the answer.
-struct Fields(Vec<(String, Vec<Object<Item>>)>);
+enum Fields {
+    /// Each with items of its own.
+    Each(Vec<(String, Vec<Object<Item>>)>),
+    /// All with the same.
+    Names(Vec<String>),
+}
 
 impl<'de> Deserialize<'de> for Fields {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        in_order(deserializer, "an object of lists, by field").map(Self)
+        struct Any;
+
+        impl<'de> Visitor<'de> for Any {
+            type Value = Fields;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a list of names, or an object of lists by field")
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Fields, A::Error> {
+                let map = serde::de::value::MapAccessDeserializer::new(map);
+                in_order(map, "an object of lists, by field").map(Fields::Each)
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Fields, A::Error> {
+                let mut names: Vec<String> = Vec::new();
+                while let Some(name) = list.next_element::<String>()? {
+                    if names.contains(&name) {
+                        return Err(serde::de::Error::custom(format!("`{name}` is given twice")));
+                    }
+                    if names.len() == NAMES {
+                        return Err(serde::de::Error::custom(format!("more than {NAMES} names")));
+                    }
+                    names.push(name);
+                }
+                Ok(Fields::Names(names))
+            }
+        }
+
+        deserializer.deserialize_any(Any)
     }
 }
 
@@ -292,6 +351,14 @@ mod tests {
     }
 
     #[test]
+    fn a_list_of_fields_shares_its_items() {
+        let batch = parse(r#"{"v":1,"items":[{"subset":"t(1s;n=2)"},{}],"fields":["video","audio"]}"#).expect("valid");
+        assert!(batch.aligned && batch.len() == 2 && batch.fields.len() == 2);
+        assert_eq!(batch.fields[0].items, batch.fields[1].items);
+        assert!(!parse(r#"{"v":1,"items":[{}]}"#).expect("valid").aligned);
+    }
+
+    #[test]
     fn a_fault_of_an_item_stays_with_the_item() {
         let batch = parse(r#"{"v":1,"items":[{"slice":"0:4"},{"slice":"0:4:0"},{}]}"#).expect("valid");
         let good: Vec<bool> = batch.fields[0].items.iter().map(Result::is_ok).collect();
@@ -318,7 +385,12 @@ mod tests {
             (r#"{"items":[]}"#, "missing field `v`"),
             (r#"{"v":2,"items":[]}"#, "version 2"),
             (r#"{"v":1}"#, "either"),
-            (r#"{"v":1,"items":[],"fields":{}}"#, "either"),
+            (r#"{"v":1,"items":[],"fields":{}}"#, "list of names"),
+            (r#"{"v":1,"fields":["a"]}"#, "needs `items`"),
+            (r#"{"v":1,"fields":["a","a"],"items":[]}"#, "twice"),
+            (r#"{"v":1,"fields":[1],"items":[]}"#, "string"),
+            (r#"{"v":1,"fields":[],"items":[{}]}"#, "no array"),
+            (r#"{"v":1,"fields":["a","b"],"items":[{},{},{},{},{},{}]}"#, "12 selections"),
             (r#"{"v":1,"fields":{}}"#, "no array"),
             (r#"{"v":1,"items":[{"slise":"1"}]}"#, "unknown field `slise`"),
             (r#"{"v":1,"fields":{"a":[{}],"b":[]}}"#, "field `b` has 0 items"),

@@ -31,10 +31,11 @@ pub const NAMES: &[&str] = &[
     "sel",
     "count",
     "closed",
+    "fields",
 ];
 
 /// Parameters of features that are not built yet; they answer 501.
-pub const RESERVED: &[&str] = &["filter", "fields", "select", "values", "pad"];
+pub const RESERVED: &[&str] = &["filter", "select", "values", "pad"];
 
 /// Parameters that may be given more than once.
 const REPEATABLE: &[&str] = &["isel", "subset", "sel", "count"];

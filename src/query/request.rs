@@ -36,6 +36,8 @@ pub struct Request {
     pub path: String,
     /// `array`: a relative name below `path`, checked to stay below.
     pub array: Option<String>,
+    /// `fields`: several arrays below `path`, each checked like `array`. Empty means one array.
+    pub fields: Vec<String>,
     /// What is wanted.
     pub what: What,
     /// Which part.
@@ -64,6 +66,7 @@ impl Request {
         let mut request = Self {
             path,
             array: None,
+            fields: Vec::new(),
             what: What::Slice,
             selection: Selection::default(),
             fill: None,
@@ -113,6 +116,7 @@ impl Request {
                     check_name(name, &value)?;
                     request.array = Some(value);
                 }
+                "fields" => request.fields = names(&value)?,
                 "oob" => {
                     request.selection.oob = match value.as_str() {
                         "clip" => OutOfBounds::Clip,
@@ -184,6 +188,23 @@ impl Request {
             (true, _, None) => request.batch = Some(options),
             (false, None, _) => {}
         }
+        if !request.fields.is_empty() {
+            let beside = [
+                ("array", request.array.is_some()),
+                ("slice", !request.selection.dims.is_empty()),
+                ("expect_shape", request.expect_shape.is_some()),
+                ("describe", request.what == What::Describe),
+                ("batch", request.batch.is_some()),
+            ];
+            if let Some((beside, _)) = beside.into_iter().find(|(_, given)| *given) {
+                let reason = match beside {
+                    "slice" => "cannot be combined with `fields`, whose dimensions differ: use `isel` and `subset`",
+                    "batch" => "takes its `fields` in the body",
+                    _ => "cannot be combined with `fields`",
+                };
+                return Err(refused(beside, reason.to_owned()));
+            }
+        }
         if request.fill.is_some() && request.selection.oob != OutOfBounds::Fill {
             return Err(QueryError::InvalidValue {
                 parameter: "fill".to_owned(),
@@ -201,7 +222,7 @@ impl Request {
         Ok(request)
     }
 
-    /// The same request about one field of a batch: an array below the path, as `array` names one.
+    /// The same request about one field: an array below the path, as `array` names one.
     ///
     /// # Errors
     /// [`QueryError::InvalidValue`] for a name that leaves the path, or beside `array`.
@@ -214,7 +235,7 @@ impl Request {
             });
         }
         check_name("batch", name)?;
-        Ok(Self { array: Some(name.to_owned()), ..self.clone() })
+        Ok(Self { array: Some(name.to_owned()), fields: Vec::new(), ..self.clone() })
     }
 
     /// Checks `expect_shape` against the answer's shape.
@@ -257,6 +278,30 @@ fn count_cells(subsets: &mut [Subset], counts: Vec<(String, u64)>) -> Result<(),
         subset.interval.cells = Some(cells);
     }
     Ok(())
+}
+
+/// Names joined by commas, each once; percent-decoded once more, for those that hold one.
+fn names(text: &str) -> Result<Vec<String>, QueryError> {
+    const MOST: usize = 256;
+    let refused = |reason: String| QueryError::InvalidValue {
+        parameter: "fields".to_owned(),
+        reason,
+        valid: Some(format!("1 to {MOST} different names of arrays below the path, joined by commas")),
+    };
+    let mut names: Vec<String> = Vec::new();
+    for name in text.split(',') {
+        let decoded = percent_decode_str(name.trim()).decode_utf8();
+        let name = decoded.map_err(|_| refused(format!("`{name}` is not UTF-8 once decoded")))?.into_owned();
+        check_name("fields", &name)?;
+        if names.contains(&name) {
+            return Err(refused(format!("`{name}` is given twice")));
+        }
+        if names.len() == MOST {
+            return Err(refused("there are too many".to_owned()));
+        }
+        names.push(name);
+    }
+    Ok(names)
 }
 
 /// Checks that a name of an array stays below its path.
@@ -319,6 +364,20 @@ mod tests {
             assert!(matches!(ask(&[("array", name)]), Err(QueryError::InvalidValue { .. })), "{name}");
         }
         assert_eq!(ask(&[("array", "a/b..c")]).map(|r| r.array), Ok(Some("a/b..c".to_owned())));
+    }
+
+    #[test]
+    fn fields_are_names_below_the_path() {
+        assert_eq!(
+            ask(&[("fields", "video, a%2Cb")]).map(|r| r.fields),
+            Ok(vec!["video".to_owned(), "a,b".to_owned()])
+        );
+        for fields in ["", ",", "a,,b", "a,a", "a,../b", "/a"] {
+            assert!(matches!(ask(&[("fields", fields)]), Err(QueryError::InvalidValue { .. })), "{fields}");
+        }
+        for beside in [("array", "x"), ("slice", "0"), ("expect_shape", "1"), ("describe", ""), ("batch", "")] {
+            assert!(matches!(ask(&[("fields", "a"), beside]), Err(QueryError::InvalidValue { .. })), "{beside:?}");
+        }
     }
 
     #[test]

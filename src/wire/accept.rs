@@ -63,13 +63,16 @@ impl Format {
     ///
     /// # Errors
     /// [`WireError::NotAcceptable`] when the header admits none of them.
-    pub fn negotiate(accept: &str, description: &Description<'_>) -> Result<Self, WireError> {
-        let default = Self::default_for(description.dtype);
+    pub fn negotiate(accept: &str, tensors: &[Description<'_>]) -> Result<Self, WireError> {
+        let default = match tensors {
+            [tensor] => Self::default_for(tensor.dtype),
+            _ => Self::Safetensors,
+        };
         let ranges = parse(accept);
         if ranges.is_empty() {
             return Ok(default);
         }
-        let possible = || Self::ALL.iter().copied().filter(|f| obstacle(*f, description).is_none());
+        let possible = || Self::ALL.iter().copied().filter(|f| obstacle(*f, tensors).is_none());
         // Of equals the last wins: reversed, the first of the list.
         let best = possible()
             .rev()
@@ -178,7 +181,7 @@ mod tests {
     fn a_browser_gets_a_picture_only_where_there_is_one() {
         let firefox = "text/html,application/xhtml+xml,application/xml;q=0.9,image/webp,image/png,*/*;q=0.8";
         let with = |shape: &[u64], dtype: &DType, accept: &str| {
-            Format::negotiate(accept, &Description { name: "a", dtype, shape, dims: &[] })
+            Format::negotiate(accept, &[Description { name: "a", dtype, shape, dims: &[] }])
         };
         assert_eq!(with(&[4, 5, 3], &DType::UInt(8), firefox).ok(), Some(Format::Png));
         assert_eq!(with(&[4, 5, 3, 2], &DType::UInt(8), firefox).ok(), Some(Format::Npy));

@@ -259,7 +259,7 @@ mod tests {
     fn a_flood_of_empty_lists_or_brackets_is_refused() {
         for shape in [vec![1 << 40, 0], vec![u64::MAX, u64::MAX, 0], vec![1; 65]] {
             let description = Description { name: "a", dtype: &DType::Bool, shape: &shape, dims: &[] };
-            let kind = check(Format::Json, &description).unwrap_err().kind();
+            let kind = check(Format::Json, &[description]).unwrap_err().kind();
             assert_eq!(kind, ErrorKind::FormatNotPossible);
         }
     }

@@ -133,21 +133,26 @@ pub struct Description<'a> {
 ///
 /// # Errors
 /// [`WireError::NotPossible`], which says why and which formats can.
-pub fn check(format: Format, description: &Description<'_>) -> Result<(), WireError> {
-    obstacle(format, description).map_or(Ok(()), |reason| {
-        let possible = Format::ALL.iter().copied().filter(|f| obstacle(*f, description).is_none()).collect();
+pub fn check(format: Format, tensors: &[Description<'_>]) -> Result<(), WireError> {
+    obstacle(format, tensors).map_or(Ok(()), |reason| {
+        let possible = Format::ALL.iter().copied().filter(|f| obstacle(*f, tensors).is_none()).collect();
         Err(WireError::NotPossible { format, reason, possible })
     })
 }
 
 /// Why `format` cannot hold the answer, if it cannot.
-fn obstacle(format: Format, description: &Description<'_>) -> Option<String> {
-    match format {
-        Format::Npy => npy::obstacle(description),
-        Format::Raw => raw::obstacle(description),
-        Format::Safetensors => safetensors::obstacle(description),
-        Format::Json => json::obstacle(description),
-        Format::Png => png::obstacle(description),
+fn obstacle(format: Format, tensors: &[Description<'_>]) -> Option<String> {
+    let obstacle = match format {
+        Format::Npy => npy::obstacle,
+        Format::Raw => raw::obstacle,
+        Format::Safetensors => safetensors::obstacle,
+        Format::Json => json::obstacle,
+        Format::Png => png::obstacle,
+    };
+    match (format, tensors) {
+        (_, [tensor]) => obstacle(tensor),
+        (Format::Raw | Format::Safetensors, _) => tensors.iter().find_map(obstacle),
+        (Format::Npy | Format::Json | Format::Png, _) => Some(format!("{} holds one array", format.name())),
     }
 }
 
@@ -156,23 +161,29 @@ fn obstacle(format: Format, description: &Description<'_>) -> Option<String> {
 /// # Errors
 /// [`WireError::NotPossible`] as [`check`] says; [`WireError::NotStreamed`] for json and png;
 /// [`WireError::TooLong`] when the length does not fit 64 bits.
-pub fn head(format: Format, description: &Description<'_>) -> Result<Vec<u8>, WireError> {
-    check(format, description)?;
-    match format {
-        Format::Npy => npy::head(description),
-        Format::Raw => Ok(Vec::new()),
-        Format::Safetensors => safetensors::head(description),
-        Format::Json | Format::Png => Err(WireError::NotStreamed { format }),
+pub fn head(format: Format, tensors: &[Description<'_>]) -> Result<Vec<u8>, WireError> {
+    check(format, tensors)?;
+    match (format, tensors) {
+        (Format::Npy, [tensor]) => npy::head(tensor),
+        (Format::Raw, _) => Ok(Vec::new()),
+        (Format::Safetensors, _) => safetensors::head(tensors),
+        (Format::Npy | Format::Json | Format::Png, _) => Err(WireError::NotStreamed { format }),
     }
 }
 
-/// Bytes of the whole body of a streaming format: head and elements.
+/// Where the elements of each tensor of a streaming format begin in its body, and where the last of them end: they
+/// follow the head, and each other, without a gap.
 ///
 /// # Errors
 /// As [`head`].
-pub fn body_len(format: Format, description: &Description<'_>) -> Result<u64, WireError> {
-    let head = head(format, description)?.len() as u64;
-    elements_len(description)?.checked_add(head).ok_or(WireError::TooLong)
+pub fn places(head: &[u8], tensors: &[Description<'_>]) -> Result<Vec<u64>, WireError> {
+    let mut places = vec![head.len() as u64];
+    let mut end = head.len() as u64;
+    for tensor in tensors {
+        end = end.checked_add(elements_len(tensor)?).ok_or(WireError::TooLong)?;
+        places.push(end);
+    }
+    Ok(places)
 }
 
 /// Bytes of the elements.
@@ -195,13 +206,13 @@ fn elements_len(description: &Description<'_>) -> Result<u64, WireError> {
 /// [`WireError::Inconsistent`] when the tensor's data are not its shape's.
 pub fn encode(format: Format, name: &str, tensor: &Tensor, dims: &[Option<String>]) -> Result<Vec<u8>, WireError> {
     let description = Description { name, dtype: &tensor.dtype, shape: &tensor.shape, dims };
-    check(format, &description)?;
+    check(format, &[description])?;
     agree(tensor)?;
     match (format, &tensor.data) {
         (Format::Json, _) => json::encode(tensor),
         (Format::Png, ChunkData::Fixed(bytes)) => png::encode(tensor, bytes),
         (Format::Npy | Format::Raw | Format::Safetensors, ChunkData::Fixed(bytes)) => {
-            let mut body = head(format, &description)?;
+            let mut body = head(format, &[description])?;
             body.extend_from_slice(bytes);
             Ok(body)
         }

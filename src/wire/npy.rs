@@ -56,10 +56,10 @@ fn padded_len(header: usize, count_bytes: usize) -> usize {
 #[cfg(test)]
 mod tests {
     use crate::model::{DType, FloatKind, TimeUnit};
-    use crate::wire::{Description, Format, body_len, check, head};
+    use crate::wire::{Description, Format, check, head, places};
 
     fn npy(dtype: &DType, shape: &[u64]) -> Vec<u8> {
-        head(Format::Npy, &Description { name: "a", dtype, shape, dims: &[] }).expect("possible")
+        head(Format::Npy, &[Description { name: "a", dtype, shape, dims: &[] }]).expect("possible")
     }
 
     /// What numpy 2.4 writes: `numpy.save` of `numpy.zeros(shape, dtype)`, spaces before the line feed counted.
@@ -128,16 +128,17 @@ mod tests {
     fn the_body_is_the_head_and_the_elements() {
         let dtype = DType::Complex(FloatKind::F64);
         let description = Description { name: "a", dtype: &dtype, shape: &[2, 3], dims: &[] };
-        assert_eq!(body_len(Format::Npy, &description).ok(), Some(128 + 96));
+        let head = head(Format::Npy, &[description]).expect("possible");
+        assert_eq!(places(&head, &[description]).ok(), Some(vec![128, 128 + 96]));
         let absurd = Description { shape: &[u64::MAX, 2], ..description };
-        assert!(body_len(Format::Npy, &absurd).is_err());
+        assert!(places(&head, &[absurd]).is_err());
     }
 
     #[test]
     fn types_that_numpy_lacks_are_refused_with_the_ones_that_can() {
         let dtype = DType::Float(FloatKind::BF16);
         let description = Description { name: "a", dtype: &dtype, shape: &[2], dims: &[] };
-        let message = check(Format::Npy, &description).unwrap_err().to_string();
+        let message = check(Format::Npy, &[description]).unwrap_err().to_string();
         assert_eq!(
             message,
             "npy cannot hold this answer: numpy has no type for bfloat16; possible: raw, safetensors, json"

@@ -160,7 +160,7 @@ mod tests {
         ];
         for (dtype, shape, reason) in cases {
             let description = Description { name: "a", dtype: &dtype, shape, dims: &[] };
-            let message = check(Format::Png, &description).unwrap_err().to_string();
+            let message = check(Format::Png, &[description]).unwrap_err().to_string();
             assert!(message.contains(reason), "{message}");
         }
     }

@@ -129,7 +129,7 @@ def test_own_routes_agree_with_the_source() -> None:
 def test_parameters_agree_with_the_source() -> None:
     names = constant("src/query/parameters.rs", "NAMES")
     # A batch has its selections in the body, and is answered in forms of its own.
-    of_batches, not_beside = {"batch", "stack", "on_error"}, {"slice", "isel", "format", "describe", "limit", "token"} | {"subset", "bbox", "datetime", "sel", "count"}
+    of_batches, not_beside = {"batch", "stack", "on_error"}, {"slice", "isel", "format", "describe", "limit", "token"} | {"subset", "bbox", "datetime", "sel", "count", "fields"}
     for method, others in (("get", of_batches), ("head", of_batches), ("post", not_beside)):
         refs = [p["$ref"].rsplit("/", 1)[-1] for p in SPEC["paths"]["/{bucket}/{key}"][method]["parameters"]]
         parameters = [SPEC["components"]["parameters"][ref] for ref in refs]

@@ -1,5 +1,6 @@
 //! The fields of a batch, resolved against their arrays: what each item selects, and where it lies in the answer.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -9,11 +10,10 @@ use super::super::error::Problem;
 use super::super::gateway::Gateway;
 use super::super::target::{self, Target};
 use super::super::{SliceRequest, selected};
-use crate::cache::ObjectState;
 use crate::dataset::{Array, Snapshot};
 use crate::model::{Details, ErrorKind, Hyperslab, shape};
 use crate::plan;
-use crate::query::{self, Batch, BatchField, BatchOptions, Request};
+use crate::query::{self, Batch, BatchField, BatchOptions, Found, Request, Selection};
 use crate::wire::batch::{LayoutField, RECORD_BYTES, aligned, layout};
 
 /// Bytes of elements that are put together at once: as the bands of a slice, and for the same reasons.
@@ -73,17 +73,30 @@ impl Fields {
             array.map_err(|problem| problem.in_field(field.name.as_deref()))
         });
         let arrays = futures::future::try_join_all(arrays).await?;
-        let finder = Finder::new(gateway, asked, snapshot);
         let items = batch.len();
         let mut fields = Vec::with_capacity(arrays.len());
-        let mut total = 0_u64;
         for ((array, target), of_field) in arrays.into_iter().zip(targets).zip(&batch.fields) {
-            let field = Field::resolve(gateway, &finder, &target.request, array, of_field, options)
-                .await
-                .map_err(|problem| problem.in_field(of_field.name.as_deref()))?;
-            total = field.slabs.iter().flatten().map(|slab| field.bytes_of(slab)).fold(total, u64::saturating_add);
-            fields.push(field);
+            let field = Field::new(&target.request, array, of_field, items);
+            fields.push(field.map_err(|problem| problem.in_field(of_field.name.as_deref()))?);
         }
+        let finder = Finder::new(gateway, asked, snapshot);
+        let mut total = 0_u64;
+        for item in 0..items {
+            let taken = taken(&finder, &fields, batch, item).await;
+            for ((field, target), taken) in fields.iter_mut().zip(targets).zip(taken) {
+                let request = &target.request;
+                let slab =
+                    taken.and_then(|(selection, found)| slab(gateway, request, &field.array, &selection, &found));
+                let slab =
+                    slab.map_err(|problem| problem.about(&field.array.path).in_item(item, field.name.as_deref()));
+                if !options.skip_errors {
+                    slab.as_ref().map_err(Problem::clone)?;
+                }
+                total = total.saturating_add(slab.as_ref().map_or(0, |slab| field.bytes_of(slab)));
+                field.slabs.push(slab);
+            }
+        }
+        fields.iter_mut().for_each(Field::name_dims);
         if total > gateway.limits.result_bytes {
             let limit = gateway.limits.result_bytes;
             let message = format!("the batch would hold {total} bytes, the limit is {limit}; send it in parts");
@@ -129,10 +142,7 @@ impl Fields {
                 name: field.name.as_deref().unwrap_or(&field.array.name),
                 dtype: &field.array.meta.dtype,
                 dims: &field.dims,
-                source_etag: field.array.sources.iter().find_map(|source| match &source.state {
-                    ObjectState::Present { version, .. } => Some(version.as_str()),
-                    ObjectState::Absent => None,
-                }),
+                source_etag: field.array.version(),
                 stacked: field.stacked.as_ref().map(|stacked| {
                     (&stacked.shape[..], stacked.offset, stacked.item_bytes.saturating_mul(self.items as u64))
                 }),
@@ -217,14 +227,7 @@ impl Fields {
 }
 
 impl Field {
-    async fn resolve(
-        gateway: &Gateway,
-        finder: &Finder<'_>,
-        request: &Request,
-        array: Array,
-        of_field: &BatchField,
-        options: BatchOptions,
-    ) -> Result<Self, Problem> {
+    fn new(request: &Request, array: Array, of_field: &BatchField, items: usize) -> Result<Self, Problem> {
         let about = |problem: Problem| problem.about(&array.path);
         let meta = &array.meta;
         if meta.dtype.size_bytes().is_none_or(|size| size == 0) {
@@ -235,26 +238,16 @@ impl Field {
             Some(text) => selected::fill_value(text, &array).map_err(about)?.into(),
             None => meta.fill.as_slice().into(),
         };
-        let mut slabs = Vec::with_capacity(of_field.items.len());
-        for (number, item) in of_field.items.iter().enumerate() {
-            let slab = match item {
-                Err(error) => Err(Problem::from(error.clone())),
-                Ok(selection) => match finder.positions(&array, selection).await {
-                    Err(problem) => Err(problem),
-                    Ok(found) => slab(gateway, request, &array, selection, &found),
-                },
-            };
-            let slab = slab.map_err(|problem| about(problem).in_item(number, of_field.name.as_deref()));
-            if !options.skip_errors {
-                slab.as_ref().map_err(Problem::clone)?;
-            }
-            slabs.push(slab);
-        }
-        let dims = slabs.iter().flatten().next().map_or_else(Vec::new, |slab| {
+        let (name, slabs) = (of_field.name.clone(), Vec::with_capacity(items));
+        Ok(Self { name, array, outside, slabs, dims: Vec::new(), stacked: None })
+    }
+
+    /// Once the items are known: the axes that the first good one keeps.
+    fn name_dims(&mut self) {
+        let meta = &self.array.meta;
+        self.dims = self.slabs.iter().flatten().next().map_or_else(Vec::new, |slab| {
             meta.dims.iter().zip(slab.kept()).filter(|(_, kept)| **kept).map(|(dim, _)| dim.clone()).collect()
         });
-        let name = of_field.name.clone();
-        Ok(Self { name, array, outside, slabs, dims, stacked: None })
     }
 
     /// Bytes of an item's elements.
@@ -292,13 +285,43 @@ impl Field {
     }
 }
 
+/// What an item selects, and what its coordinates find.
+type Taken<'a> = Result<(Cow<'a, Selection>, Vec<Found>), Problem>;
+
+/// What one item takes of each field.
+async fn taken<'a>(finder: &Finder<'_>, fields: &[Field], batch: &'a Batch, item: usize) -> Vec<Taken<'a>> {
+    let selections = batch.fields.iter().map(|field| field.items[item].as_ref());
+    match (batch.aligned, batch.fields.first().map(|field| &field.items[item])) {
+        (true, Some(Ok(selection))) => {
+            let arrays: Vec<(&str, &Array)> =
+                fields.iter().map(|field| (field.name.as_deref().unwrap_or_default(), &field.array)).collect();
+            match finder.aligned(&arrays, selection).await {
+                Ok(aligned) => aligned.into_iter().map(|(part, found)| Ok((Cow::Owned(part), found))).collect(),
+                Err(problem) => vec![Err(problem); fields.len()],
+            }
+        }
+        _ => {
+            let mut taken = Vec::with_capacity(fields.len());
+            for (field, selection) in fields.iter().zip(selections) {
+                taken.push(match selection {
+                    Err(error) => Err(Problem::from(error.clone())),
+                    Ok(selection) => {
+                        finder.positions(&field.array, selection).await.map(|found| (Cow::Borrowed(selection), found))
+                    }
+                });
+            }
+            taken
+        }
+    }
+}
+
 /// The positions of one item, checked against every limit.
 fn slab(
     gateway: &Gateway,
     request: &Request,
     array: &Array,
-    selection: &query::Selection,
-    found: &[query::Found],
+    selection: &Selection,
+    found: &[Found],
 ) -> Result<Hyperslab, Problem> {
     let meta = &array.meta;
     let slab = query::resolve(selection, &meta.shape, &meta.dims, found)?;
