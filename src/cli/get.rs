@@ -19,7 +19,7 @@ pub(super) struct GetArguments {
     /// What to read, as in numpy: `0:4,...,0:3`; everything when left out
     #[arg(long, default_value = "", allow_hyphen_values = true)]
     slice: String,
-    /// What to read by dimension name, such as `time=0:16`; may be repeated
+    /// What to read by dimension name, such as `time=0:16`, or `sample=7` of a ragged array; may be repeated
     #[arg(long, value_name = "NAME=DIM")]
     isel: Vec<String>,
     /// An interval of a dimension in its coordinates, such as `time(12s:14s)` or `time(12s;n=50)`; may be repeated
@@ -46,6 +46,9 @@ pub(super) struct GetArguments {
     /// Several arrays of a group by one selection, into a .safetensors file: names joined by commas
     #[arg(long)]
     fields: Option<String>,
+    /// The length of every sample of a ragged array, and the value behind shorter ones, such as `64:0`
+    #[arg(long, value_name = "LENGTH[:VALUE]")]
+    pad: Option<String>,
     /// What happens to range bounds outside the array
     #[arg(long, value_parser = ["clip", "error", "fill"])]
     oob: Option<String>,
@@ -90,6 +93,7 @@ impl GetArguments {
             ("closed", &self.closed),
             ("array", &self.array),
             ("fields", &self.fields),
+            ("pad", &self.pad),
             ("oob", &self.oob),
             ("fill", &self.fill),
             ("format", &format),

@@ -29,7 +29,7 @@ enum Command {
     /// Serve the buckets of a configuration file.
     Serve(serve::ServeArguments),
     /// Read a slice into a file.
-    Get(get::GetArguments),
+    Get(Box<get::GetArguments>),
     /// Show an array's or group's shape, chunks, codecs and stored bytes.
     Inspect(inspect::InspectArguments),
     /// Ask a gateway whether it is healthy; for container health checks.
@@ -47,7 +47,7 @@ pub fn main() -> ExitCode {
         match arguments.command {
             Command::Demo(arguments) => demo_command::run(arguments).await,
             Command::Serve(arguments) => serve::run(arguments).await,
-            Command::Get(arguments) => get::run(arguments).await,
+            Command::Get(arguments) => get::run(*arguments).await,
             Command::Inspect(arguments) => inspect::run(arguments).await,
             Command::Health(arguments) => health::run(arguments).await,
         }

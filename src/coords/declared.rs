@@ -9,7 +9,7 @@ use crate::model::exact::{Exact, fraction, integer, shortest};
 use crate::query::Role;
 
 /// Names of a rate, in cells a second.
-const RATES: &[&str] = &["fps", "frame_rate", "sample_rate", "sample_rate_hz", "sampling_rate"];
+pub const RATES: &[&str] = &["fps", "frame_rate", "sample_rate", "sample_rate_hz", "sampling_rate"];
 
 /// The coordinates that an array's attributes declare of one of its axes: a rate of time, else a scale.
 ///
@@ -55,8 +55,15 @@ pub(super) fn rate(attributes: &Map<String, Value>, dimension: &str) -> Result<O
         None => integer(0),
         Some(value) => number(value).ok_or_else(|| broken("t0", &format!("{value} is no number of seconds")))?,
     };
+    Ok(by_rate(&rate, Some(first)))
+}
+
+/// An axis of time with `rate` cells a second from the second `first` on, or 0; `None` for a rate that is none.
+pub fn by_rate(rate: &Exact, first: Option<Exact>) -> Option<Regular> {
     let measured = Measured::In(Unit::seconds(), "s".to_owned());
-    Ok(Some(Regular { first, step: rate.recip(), anchor: Anchor::Start, measured, source: "rate" }))
+    let first = first.unwrap_or_else(|| integer(0));
+    let step = if *rate > integer(0) { rate.recip() } else { return None };
+    Some(Regular { first, step, anchor: Anchor::Start, measured, source: "rate" })
 }
 
 /// An axis of pixels by the attributes `scale` and, if it does not begin at 0, `offset`; with `axis_units` for their

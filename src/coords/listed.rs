@@ -131,6 +131,26 @@ impl Values {
         self.len() * size
     }
 
+    /// As a position: an integer that is not negative.
+    pub fn whole(&self, at: usize) -> Option<u64> {
+        match self {
+            Self::Whole(list) => u64::try_from(*list.get(at)?).ok(),
+            Self::Natural(list) => list.get(at).copied(),
+            Self::Ticks(_) | Self::Double(_) | Self::Single(_) => None,
+        }
+    }
+
+    /// The part from one position up to another.
+    fn part(&self, range: std::ops::Range<usize>) -> Self {
+        match self {
+            Self::Whole(list) => Self::Whole(list[range].to_vec()),
+            Self::Ticks(list) => Self::Ticks(list[range].to_vec()),
+            Self::Natural(list) => Self::Natural(list[range].to_vec()),
+            Self::Double(list) => Self::Double(list[range].to_vec()),
+            Self::Single(list) => Self::Single(list[range].to_vec()),
+        }
+    }
+
     /// As the decimal that is written; `None` for what is no number.
     pub fn exact(&self, at: usize) -> Option<Exact> {
         match self {
@@ -220,6 +240,17 @@ impl Listed {
         Self { order, values, bounds: true, measured, source }
     }
 
+    /// Those of a part of the axis.
+    pub fn part(&self, range: std::ops::Range<u64>) -> Self {
+        let (a, b) = (range.start as usize, range.end as usize);
+        let (measured, source) = (self.measured.clone(), self.source.clone());
+        if self.bounds {
+            Self::cells(self.values.part(2 * a..2 * b), measured, source)
+        } else {
+            Self::points(self.values.part(a..b), measured, source)
+        }
+    }
+
     /// Positions.
     pub fn len(&self) -> u64 {
         (self.values.len() / if self.bounds { 2 } else { 1 }) as u64
@@ -243,6 +274,16 @@ impl Listed {
     /// Whether each position has two numbers.
     pub fn is_cells(&self) -> bool {
         self.bounds
+    }
+
+    /// The numbers.
+    pub fn values(&self) -> &Values {
+        &self.values
+    }
+
+    /// The number at a position of points.
+    pub fn exact(&self, at: u64) -> Option<Exact> {
+        self.values.exact(usize::try_from(at).ok()?)
     }
 
     /// The span of a position; `None` where it is no number.

@@ -8,17 +8,19 @@ mod error;
 mod listed;
 mod measure;
 mod ome;
+mod ragged;
 mod regular;
 #[cfg(test)]
 mod tests;
 
 use std::sync::Arc;
 
-pub use declared::declared;
+pub use declared::{RATES, by_rate, declared};
 pub use error::CoordsError;
 pub use listed::{Listed, Order, Values};
 pub use measure::{Measured, Place};
 pub use ome::multiscale;
+pub use ragged::{Declared, IndexKind, Offsets, ragged};
 pub use regular::{Anchor, Regular};
 
 use crate::model::Measure;

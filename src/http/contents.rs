@@ -10,9 +10,10 @@ use super::SliceRequest;
 use super::error::Problem;
 use super::etag;
 use super::gateway::Gateway;
+use super::samples::Samples;
 use super::selected::{Etag, Selected, Versioned};
 use crate::dataset::{Learning, Snapshot, Whereabouts};
-use crate::model::{Details, ErrorKind, Piece};
+use crate::model::{DType, Details, ErrorKind, Piece};
 use crate::query::Request;
 use crate::wire::batch::{LayoutField, layout};
 use crate::wire::{self, Description, Format};
@@ -22,13 +23,24 @@ const WHOLE_BYTES: u64 = 256 << 20;
 
 /// What an answer holds, before any version is known.
 pub(super) struct Contents {
+    /// Computed tensors: they come first in the body.
+    computed: Vec<Computed>,
     /// In the order of the body.
     pub(super) parts: Vec<Part>,
     pub(super) format: Format,
-    /// Bytes before the elements.
+    /// Bytes before the elements of the parts.
     pub(super) head: Bytes,
     /// Bytes of the body, where they are known before reading.
     pub(super) body_len: Option<u64>,
+}
+
+/// A tensor that no array holds: the lengths of samples.
+struct Computed {
+    name: String,
+    shape: Vec<u64>,
+    dims: Vec<Option<String>>,
+    /// int64, so that it lies as it should where the largest elements come first.
+    bytes: Vec<u8>,
 }
 
 /// One array's elements in an answer.
@@ -64,7 +76,15 @@ impl Contents {
         request: &Request,
         selected: Selected,
     ) -> Result<Self, Problem> {
-        let format = choose_format(asked, request, &[selected.description(&selected.array.name)])?;
+        let parts = vec![Part { name: None, selected, place: 0 }];
+        let lengths: Vec<Computed> = parts.iter().filter_map(Part::lengths).collect();
+        let selected = &parts[0].selected;
+        // Samples of different lengths need these beside them; those that are padded have one shape.
+        let apart = selected.samples.as_ref().is_some_and(|samples| !samples.one && samples.padded.is_none());
+        let tensors = descriptions(&lengths, &parts);
+        let format = choose_format(asked, request, if apart { &tensors } else { &tensors[lengths.len()..] })?;
+        drop(tensors);
+        let lengths = if apart || format == Format::Safetensors { lengths } else { Vec::new() };
         if !format.streams() {
             let elements = selected.slab.elements().unwrap_or(u64::MAX);
             if format == Format::Json && elements > gateway.json_elements {
@@ -74,7 +94,7 @@ impl Contents {
                 return Err(too_large_for_whole(format, selected.bytes()));
             }
         }
-        Self::laid_out(format, vec![Part { name: None, selected, place: 0 }])
+        Self::laid_out(format, lengths, parts)
     }
 
     /// Several fields. The types with the largest elements come first, so that each lies as its type wants it.
@@ -88,34 +108,36 @@ impl Contents {
         let mut parts: Vec<Part> = fields.into_iter().map(part).collect();
         parts.sort_by_key(|part| std::cmp::Reverse(part.selected.element_bytes()));
         let bytes = parts.iter().map(|part| part.selected.bytes()).fold(0, u64::saturating_add);
-        let format = choose_format(asked, request, &descriptions(&parts))?;
+        let computed: Vec<Computed> = parts.iter().filter_map(Part::lengths).collect();
+        let format = choose_format(asked, request, &descriptions(&computed, &parts))?;
         if bytes > gateway.limits.result_bytes {
             let limit = gateway.limits.result_bytes;
             let message = format!("the fields hold {bytes} bytes together, the limit is {limit}; ask for fewer");
             let details = Details { valid: Some(format!("at most {limit} bytes")), ..Details::default() };
             return Err(Problem::new(ErrorKind::SliceTooLarge, message).at(details));
         }
-        Self::laid_out(format, parts)
+        Self::laid_out(format, computed, parts)
     }
 
-    fn laid_out(format: Format, mut parts: Vec<Part>) -> Result<Self, Problem> {
+    fn laid_out(format: Format, computed: Vec<Computed>, mut parts: Vec<Part>) -> Result<Self, Problem> {
         if !format.streams() {
-            return Ok(Self { parts, format, head: Bytes::new(), body_len: None });
+            return Ok(Self { computed, parts, format, head: Bytes::new(), body_len: None });
         }
-        let tensors = descriptions(&parts);
-        let head = wire::head(format, &tensors)?;
+        let tensors = descriptions(&computed, &parts);
+        let mut head = wire::head(format, &tensors)?;
         let places = wire::places(&head, &tensors)?;
         drop(tensors);
-        for (part, place) in parts.iter_mut().zip(&places) {
+        computed.iter().for_each(|computed| head.extend_from_slice(&computed.bytes));
+        for (part, place) in parts.iter_mut().zip(&places[computed.len()..]) {
             part.place = *place;
         }
-        Ok(Self { parts, format, head: head.into(), body_len: places.last().copied() })
+        Ok(Self { computed, parts, format, head: head.into(), body_len: places.last().copied() })
     }
 
-    /// The selection, where it is one of a single array.
+    /// The selection, where it is one of a single array and nothing else.
     pub(super) fn single(&self) -> Option<&Selected> {
-        match &self.parts[..] {
-            [Part { name: None, selected, .. }] => Some(selected),
+        match (&self.computed[..], &self.parts[..]) {
+            ([], [Part { name: None, selected, .. }]) => Some(selected),
             _ => None,
         }
     }
@@ -178,7 +200,8 @@ impl Contents {
             _ => {
                 let etags: Option<Vec<&str>> = versions.iter().map(|version| version.etag.known()).collect();
                 let names = self.parts.iter().map(|part| part.name.as_deref().unwrap_or_default());
-                etags.map_or(Etag::Unknown, |etags| Etag::Known(etag::of_fields(names.zip(etags))))
+                let computed = self.computed.iter().map(|computed| (computed.name.as_str(), computed.bytes.as_slice()));
+                etags.map_or(Etag::Unknown, |etags| Etag::Known(etag::of_fields(names.zip(etags), computed)))
             }
         };
         Version { etag, last_modified, found }
@@ -186,33 +209,60 @@ impl Contents {
 
     /// The value of `x-w4dx-layout`: what lies where in a body of several fields.
     pub(super) fn layout(&self) -> serde_json::Value {
-        let fields: Vec<LayoutField<'_>> = self
-            .parts
-            .iter()
-            .map(|part| LayoutField {
-                name: part.name.as_deref().unwrap_or(&part.selected.array.name),
-                dtype: &part.selected.array.meta.dtype,
-                dims: &part.selected.dims,
-                source_etag: part.selected.array.version(),
-                stacked: Some((&part.selected.shape, part.place, part.selected.bytes())),
-            })
-            .collect();
+        let mut place = self.parts.first().map_or(self.head.len() as u64, |part| part.place);
+        place -= self.computed.iter().map(|computed| computed.bytes.len() as u64).sum::<u64>();
+        let mut fields = Vec::with_capacity(self.computed.len() + self.parts.len());
+        for Computed { name, shape, dims, bytes } in &self.computed {
+            let len = bytes.len() as u64;
+            let stacked = Some((shape.as_slice(), place, len));
+            fields.push(LayoutField { name, dtype: &LENGTHS, dims, source_etag: None, stacked });
+            place += len;
+        }
+        fields.extend(self.parts.iter().map(|part| LayoutField {
+            name: part.name(),
+            dtype: &part.selected.array.meta.dtype,
+            dims: &part.selected.dims,
+            source_etag: part.selected.array.version(),
+            stacked: Some((&part.selected.shape, part.place, part.selected.bytes())),
+        }));
         layout(1, &fields, None)
     }
 }
 
 impl Part {
+    fn name(&self) -> &str {
+        self.name.as_deref().unwrap_or(&self.selected.array.name)
+    }
+
+    /// The lengths of the samples that it holds: `lengths`, or of a field `NAME.lengths`.
+    fn lengths(&self) -> Option<Computed> {
+        let Samples { dimension, lengths, one, padded } = self.selected.samples.as_ref()?;
+        let name = self.name.as_ref().map_or_else(|| "lengths".to_owned(), |name| format!("{name}.lengths"));
+        let bytes = lengths.iter().flat_map(|length| length.to_le_bytes()).collect();
+        match (one, padded) {
+            // One sample that is not padded is as long as its axis.
+            (true, None) => None,
+            (true, Some(_)) => Some(Computed { name, shape: Vec::new(), dims: Vec::new(), bytes }),
+            (false, _) => {
+                let (shape, dims) = (vec![lengths.len() as u64], vec![Some(dimension.clone())]);
+                Some(Computed { name, shape, dims, bytes })
+            }
+        }
+    }
+
     /// A problem as one of this part.
     pub(super) fn about(&self, problem: Problem) -> Problem {
         problem.about(&self.selected.array.path).in_field(self.name.as_deref())
     }
 }
 
-fn descriptions(parts: &[Part]) -> Vec<Description<'_>> {
-    parts
-        .iter()
-        .map(|part| part.selected.description(part.name.as_deref().unwrap_or(&part.selected.array.name)))
-        .collect()
+/// The element type of lengths.
+const LENGTHS: DType = DType::Int(64);
+
+fn descriptions<'a>(computed: &'a [Computed], parts: &'a [Part]) -> Vec<Description<'a>> {
+    let computed =
+        computed.iter().map(|Computed { name, shape, dims, .. }| Description { name, dtype: &LENGTHS, shape, dims });
+    computed.chain(parts.iter().map(|part| part.selected.description(part.name()))).collect()
 }
 
 fn conditional(headers: &HeaderMap) -> bool {

@@ -5,6 +5,7 @@
 //! has such, and the `multiscales` of the group around it. All of it is authorised for the requesting key, and read at
 //! one version.
 
+use std::borrow::Cow;
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -13,6 +14,7 @@ use super::bands;
 use super::error::Problem;
 use super::etag::{self, ObjectVersion};
 use super::gateway::Gateway;
+use super::samples::{Index, Resolved};
 use crate::auth::Action;
 use crate::coords::{self, Coordinates, CoordsError, Listed, Measured, Taken, Values};
 use crate::dataset::{Array, DatasetError, Learning, Opened, Snapshot};
@@ -21,10 +23,14 @@ use crate::format::Storage;
 use crate::model::key::join;
 use crate::model::{ChunkData, DType, Details, ErrorKind, Hyperslab, Measure, TimeUnit, Unit, exact, shape};
 use crate::plan::{self, ReadPlan};
-use crate::query::{self, Found, OnAxis, OutOfBounds, Positions, Role, Selection, Subset};
+use crate::query::{self, Dim, Found, Label, OnAxis, OutOfBounds, Positions, Role, Selection, Subset};
+use crate::wire::Format;
 
 /// Longest coordinate array: it is held whole, and compared whole where it is in no order.
 const COORDINATES: u64 = 16 << 20;
+
+/// By array and by what its samples are called: where they lie, or that it has no such.
+type Indexes = HashMap<(Arc<str>, String), Option<Arc<Index>>>;
 
 /// Finds coordinates for one request, each axis once.
 pub(super) struct Finder<'a> {
@@ -32,51 +38,43 @@ pub(super) struct Finder<'a> {
     pub(super) asked: &'a SliceRequest,
     pub(super) snapshot: &'a Snapshot,
     known: Mutex<HashMap<(Arc<str>, usize), Coordinates>>,
+    pub(super) indexes: Mutex<Indexes>,
 }
 
 impl<'a> Finder<'a> {
     pub(super) fn new(gateway: &'a Gateway, asked: &'a SliceRequest, snapshot: &'a Snapshot) -> Self {
-        Self { gateway, asked, snapshot, known: Mutex::default() }
+        Self { gateway, asked, snapshot, known: Mutex::default(), indexes: Mutex::default() }
     }
 
     /// The positions that a selection's intervals and labels take.
     pub(super) async fn positions(&self, array: &Array, selection: &Selection) -> Result<Vec<Found>, Problem> {
         let mut found = Vec::with_capacity(selection.subsets.len() + selection.labels.len());
-        for subset in &selection.subsets {
-            let axis = axis_of(array, subset.parameter, &subset.axis)?;
-            let coordinates = self.coordinates(array, subset.parameter, axis).await?;
-            let named = array.meta.axis_label(axis);
-            let len = array.meta.shape[axis];
-            let of = coords::Axis { name: &named, len, coordinates: &coordinates };
-            let taken = of.take(subset.parameter, &subset.interval, selection.closed)?;
-            let positions = match taken {
-                Taken::List(list) => Positions::List(list),
-                Taken::Range(start, stop) => {
-                    let beyond = start < 0 || stop > i128::from(len);
-                    if beyond && selection.oob != OutOfBounds::Fill {
-                        let left = stop.min(i128::from(len)) - start.max(0);
-                        return Err(CoordsError::TooFew {
-                            parameter: subset.parameter,
-                            dimension: named,
-                            cells: subset.interval.cells.unwrap_or_default(),
-                            left: u64::try_from(left).unwrap_or(0),
-                        }
-                        .into());
-                    }
-                    let narrow = |at: i128| i64::try_from(at).map_err(|_| query::QueryError::TooManyPositions);
-                    Positions::Range(narrow(start)?, narrow(stop)?)
-                }
+        let subsets = selection.subsets.iter().map(|subset| (subset.parameter, Some(subset), None));
+        let labels = selection.labels.iter().map(|label| ("sel", None, Some(label)));
+        for (parameter, subset, label) in subsets.chain(labels) {
+            let axis = match (subset, label) {
+                (Some(subset), _) => axis_of(array, parameter, &subset.axis)?,
+                (None, Some(label)) => query::axis_named(parameter, &label.dimension, &array.meta.dims)?,
+                (None, None) => continue,
             };
-            found.push(Found { axis, parameter: subset.parameter, positions });
-        }
-        for label in &selection.labels {
-            let axis = query::axis_named("sel", &label.dimension, &array.meta.dims)?;
-            let coordinates = self.coordinates(array, "sel", axis).await?;
-            let named = array.meta.axis_label(axis);
-            let of = coords::Axis { name: &named, len: array.meta.shape[axis], coordinates: &coordinates };
-            found.push(Found { axis, parameter: "sel", positions: Positions::One(of.find(label)?) });
+            let coordinates = self.coordinates(array, parameter, axis).await?;
+            let name = array.meta.axis_label(axis);
+            let of = coords::Axis { name: &name, len: array.meta.shape[axis], coordinates: &coordinates };
+            found.push(placed(&of, axis, subset, label, selection)?);
         }
         Ok(found)
+    }
+
+    /// The positions that the intervals and labels of a selection take of one axis, which all of them are about.
+    pub(super) fn place(
+        &self,
+        of: &coords::Axis<'_>,
+        axis: usize,
+        selection: &Selection,
+    ) -> Result<Vec<Found>, Problem> {
+        let subsets = selection.subsets.iter().map(|subset| placed(of, axis, Some(subset), None, selection));
+        let labels = selection.labels.iter().map(|label| placed(of, axis, None, Some(label), selection));
+        subsets.chain(labels).collect()
     }
 
     /// One selection of several arrays: each part of it on those that have the dimension, as xarray selects of a dataset.
@@ -85,11 +83,22 @@ impl<'a> Finder<'a> {
         &self,
         arrays: &[(&str, &Array)],
         selection: &Selection,
-    ) -> Result<Vec<(Selection, Vec<Found>)>, Problem> {
+        pad: Option<u64>,
+    ) -> Result<Vec<Resolved<'static>>, Problem> {
         let Selection { oob, keepdims, closed, .. } = *selection;
         let mut parts = vec![Selection { oob, keepdims, closed, ..Selection::default() }; arrays.len()];
         for (name, dim) in &selection.named {
-            for holder in holders(arrays, "isel", &OnAxis::Named(name.clone()))? {
+            let mut ragged = Vec::new();
+            for (number, (_, array)) in arrays.iter().enumerate() {
+                if self.index(array, name).await?.is_some() {
+                    ragged.push(number);
+                }
+            }
+            let dense = match holders(arrays, "isel", &OnAxis::Named(name.clone())) {
+                Err(_) if !ragged.is_empty() => Vec::new(),
+                dense => dense?,
+            };
+            for holder in dense.into_iter().chain(ragged) {
                 parts[holder].named.push((name.clone(), dim.clone()));
             }
         }
@@ -104,10 +113,10 @@ impl<'a> Finder<'a> {
             if let (Some(count), [first, others @ ..]) = (subset.interval.cells, &holders[..])
                 && !others.is_empty()
             {
-                let (measure, rate) = self.rate(arrays[*first], subset, None).await?;
+                let (measure, rate) = self.rate(arrays[*first], subset, None, &parts[*first]).await?;
                 let length = exact::integer(i128::from(count)) / rate;
                 for (cells, other) in cells[1..].iter_mut().zip(others) {
-                    let (_, rate) = self.rate(arrays[*other], subset, Some(measure)).await?;
+                    let (_, rate) = self.rate(arrays[*other], subset, Some(measure), &parts[*other]).await?;
                     *cells = Some(coords::cells_of(&length, &rate));
                 }
             }
@@ -119,9 +128,13 @@ impl<'a> Finder<'a> {
         }
         let mut aligned = Vec::with_capacity(arrays.len());
         for (part, (name, array)) in parts.into_iter().zip(arrays) {
-            let found = self.positions(array, &part).await;
-            let found = found.map_err(|problem| problem.about(&array.path).in_field(Some(name)))?;
-            aligned.push((part, found));
+            let resolved = match self.resolve(array, &part, pad).await {
+                Ok(Resolved { selection, found, samples }) => {
+                    Ok(Resolved { selection: Cow::Owned(selection.into_owned()), found, samples })
+                }
+                Err(problem) => Err(problem.about(&array.path).in_field(Some(name))),
+            };
+            aligned.push(resolved?);
         }
         Ok(aligned)
     }
@@ -132,14 +145,25 @@ impl<'a> Finder<'a> {
         (field, array): (&str, &Array),
         subset: &Subset,
         measure: Option<Option<Measure>>,
+        part: &Selection,
     ) -> Result<(Option<Measure>, exact::Exact), Problem> {
         let axis = axis_of(array, subset.parameter, &subset.axis)?;
-        let coordinates = self.coordinates(array, subset.parameter, axis).await?;
         let none = |reason: &str| CoordsError::NoRate {
             parameter: subset.parameter,
             dimension: array.meta.axis_label(axis),
             field: field.to_owned(),
             reason: reason.to_owned(),
+        };
+        let samples = if axis == 0 { self.taken_samples(array, part).await? } else { None };
+        let coordinates = match samples {
+            None => self.coordinates(array, subset.parameter, axis).await?,
+            Some((at, index)) => match (&part.named[at].1, index.offsets.samples()) {
+                (Dim::Index(sample), samples) if (-(samples as i64)..samples as i64).contains(sample) => {
+                    let sample = sample.rem_euclid(samples as i64) as u64;
+                    self.of_sample(array, &index, sample, &index.offsets.of(sample)).await?
+                }
+                _ => return Err(none("each of several samples may have a rate of its own").into()),
+            },
         };
         let rate = coordinates.rate().ok_or_else(|| none("its coordinates are listed one by one"))?;
         if measure.is_some_and(|measure| measure != rate.0) {
@@ -192,7 +216,12 @@ impl<'a> Finder<'a> {
     }
 
     /// The coordinate array of a dimension, beside `array`.
-    async fn listed(&self, array: &Array, dimension: &str, len: u64) -> Result<Option<Arc<Listed>>, Problem> {
+    pub(super) async fn listed(
+        &self,
+        array: &Array,
+        dimension: &str,
+        len: u64,
+    ) -> Result<Option<Arc<Listed>>, Problem> {
         let Some(beside) = self.beside(array, dimension).await? else { return Ok(None) };
         let meta = &beside.meta;
         // An array of that name with more axes is about something else.
@@ -220,31 +249,40 @@ impl<'a> Finder<'a> {
         {
             return Err(broken(format!("its bounds have the shape {:?}", source.meta.shape)).into());
         }
-        let elements = shape::elements(&source.meta.shape).unwrap_or(u64::MAX);
+        self.numbers(source, measured, bounds.is_some()).await.map(Some)
+    }
+
+    /// All numbers of an array, from the cache by their version or read; as cells where it holds the ends of such.
+    pub(super) async fn numbers(
+        &self,
+        source: &Array,
+        measured: Measured,
+        cells: bool,
+    ) -> Result<Arc<Listed>, Problem> {
+        let meta = &source.meta;
+        let broken = |reason: String| CoordsError::Broken { place: format!("array `{}`", source.path), reason };
+        let elements = shape::elements(&meta.shape).unwrap_or(u64::MAX);
         if elements > COORDINATES {
-            let message =
-                format!("coordinate array `{}` has {elements} elements, more than {COORDINATES}", source.path);
+            let message = format!("array `{}` has {elements} elements, more than {COORDINATES}", source.path);
             return Err(Problem::new(ErrorKind::SliceTooLarge, message));
         }
-        let name = self.version_of(source).await?;
-        let name = format!("{} {} {:?} {}", source.bucket.name, source.path, measured, name);
+        let version = self.version_of(source).await?;
+        let name = format!("{} {} {measured:?} {cells} {version}", source.bucket.name, source.path);
         if let Some(known) = self.gateway.coordinates.get(&name) {
-            return Ok(Some(known));
+            return Ok(known);
         }
-        let data = self.read(source, &Hyperslab::whole(&source.meta.shape)).await?;
+        let data = self.read(source, &Hyperslab::whole(&meta.shape)).await?;
         let ChunkData::Fixed(bytes) = data else { return Err(broken("its values are texts".to_owned()).into()) };
-        let values = Values::parse(&source.meta.dtype, &bytes)
-            .ok_or_else(|| broken(format!("elements of {} are no coordinates", source.meta.dtype.name())))?;
+        let values = Values::parse(&meta.dtype, &bytes)
+            .ok_or_else(|| broken(format!("elements of {} are no numbers", meta.dtype.name())))?;
         let shown = source.name.clone();
-        let listed = match bounds {
-            Some(_) => Listed::cells(values, measured, shown),
-            None => Listed::points(values, measured, shown),
-        };
+        let listed =
+            if cells { Listed::cells(values, measured, shown) } else { Listed::points(values, measured, shown) };
         let listed = Arc::new(listed);
         if !self.snapshot.is_unsettled() {
             self.gateway.coordinates.insert(name, listed.bytes(), Arc::clone(&listed));
         }
-        Ok(Some(listed))
+        Ok(listed)
     }
 
     /// What the `multiscales` of a group around the array say of an axis: of its own group, or of the one around that.
@@ -270,7 +308,7 @@ impl<'a> Finder<'a> {
     }
 
     /// The array `name` in the group that holds `array`.
-    async fn beside(&self, array: &Array, name: &str) -> Result<Option<Array>, Problem> {
+    pub(super) async fn beside(&self, array: &Array, name: &str) -> Result<Option<Array>, Problem> {
         // A name from metadata stays in its container.
         if matches!(name, "" | "." | "..") || name.contains(['/', '\\', '\0']) {
             return Ok(None);
@@ -289,7 +327,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Opens another path of the array's bucket, if the requesting key may read it.
-    async fn open(&self, array: &Array, path: &str) -> Result<Opened, Problem> {
+    pub(super) async fn open(&self, array: &Array, path: &str) -> Result<Opened, Problem> {
         let Self { gateway, asked, snapshot, .. } = self;
         let allow = |key: &str| {
             gateway.policy.authorise(&asked.principal, Action::Read, &gateway.buckets, &array.bucket.name, key)
@@ -304,13 +342,14 @@ impl<'a> Finder<'a> {
     }
 
     /// A name for all bytes of an array, without reading a chunk.
-    async fn version_of(&self, array: &Array) -> Result<String, Problem> {
+    pub(super) async fn version_of(&self, array: &Array) -> Result<String, Problem> {
         let Self { gateway, snapshot, .. } = self;
         let survey = plan::survey(&array.meta, &Hyperslab::whole(&array.meta.shape), &gateway.limits)?;
         let states = gateway.datasets.states(array, &survey.objects, snapshot).await?;
         let objects = survey.objects.iter().map(String::as_str).zip(states.iter().map(ObjectVersion::from));
         let slab = Hyperslab::whole(&array.meta.shape);
-        Ok(etag::of_slice(&array.name, &array.sources, objects, &slab, &array.meta.fill, crate::wire::Format::Raw))
+        let meta = &array.meta;
+        Ok(etag::of_slice(&array.name, &array.sources, objects, &slab, &meta.shape, &meta.fill, Format::Raw))
     }
 
     /// Elements of an array.
@@ -336,6 +375,37 @@ impl<'a> Finder<'a> {
         bands::learn(gateway, &array.bucket, &plan, &fetched.learned, moment, snapshot)?;
         Ok(fetched.tensor.data)
     }
+}
+
+/// The positions that an interval or a label takes of an axis.
+fn placed(
+    of: &coords::Axis<'_>,
+    axis: usize,
+    subset: Option<&Subset>,
+    label: Option<&Label>,
+    selection: &Selection,
+) -> Result<Found, Problem> {
+    if let Some(label) = label {
+        return Ok(Found { axis, parameter: "sel", positions: Positions::One(of.find(label)?) });
+    }
+    let Some(Subset { parameter, interval, .. }) = subset else {
+        return Err(Problem::new(ErrorKind::Internal, "neither an interval nor a label"));
+    };
+    let (parameter, len) = (*parameter, i128::from(of.len));
+    let positions = match of.take(parameter, interval, selection.closed)? {
+        Taken::List(list) => Positions::List(list),
+        Taken::Range(start, stop) => {
+            let beyond = start < 0 || stop > len;
+            if beyond && selection.oob != OutOfBounds::Fill {
+                let left = u64::try_from(stop.min(len) - start.max(0)).unwrap_or(0);
+                let (dimension, cells) = (of.name.to_owned(), interval.cells.unwrap_or_default());
+                return Err(CoordsError::TooFew { parameter, dimension, cells, left }.into());
+            }
+            let narrow = |at: i128| i64::try_from(at).map_err(|_| query::QueryError::TooManyPositions);
+            Positions::Range(narrow(start)?, narrow(stop)?)
+        }
+    };
+    Ok(Found { axis, parameter, positions })
 }
 
 /// Which of several arrays have the dimension that a parameter is about. One must.

@@ -32,22 +32,25 @@ impl<'a> From<&'a ObjectState> for ObjectVersion<'a> {
 
 /// The ETag of a slice, without quotes. Every gateway computes the same.
 ///
-/// `objects` are the touched objects, keys relative to the array, each with its state; `outside` is the value of
-/// positions outside the array.
+/// `objects` are the touched objects, keys relative to the array, each with its state; `shape` is the answer's; `outside`
+/// is the value of positions outside the array.
 pub(super) fn of_slice<'a>(
     name: &str,
     sources: &[Source],
     objects: impl Iterator<Item = (&'a str, ObjectVersion<'a>)>,
     slab: &Hyperslab,
+    shape: &[u64],
     outside: &[u8],
     format: Format,
 ) -> String {
-    let mut hash = Fields::new("w4dx slice 2");
+    let mut hash = Fields::new("w4dx slice 3");
     hash.text(name);
     hash.text(format.name());
     hash.number(u64::from(ENCODER_VERSION));
     // The canonical form of a resolved selection: `query::resolve` gives equal selections equal hyperslabs.
     hash.slab(slab);
+    hash.number(shape.len() as u64);
+    shape.iter().for_each(|length| hash.number(*length));
     hash.bytes(outside);
     for source in sources {
         hash.object(&source.key, ObjectVersion::from(&source.state));
@@ -59,12 +62,20 @@ pub(super) fn of_slice<'a>(
     hash.finish()
 }
 
-/// The ETag of several fields in one body, without quotes, from those of their slices.
-pub(super) fn of_fields<'a>(etags: impl Iterator<Item = (&'a str, &'a str)>) -> String {
+/// The ETag of several tensors in one body, without quotes, from those of their slices, and from the bytes of those that
+/// were computed.
+pub(super) fn of_fields<'a>(
+    etags: impl Iterator<Item = (&'a str, &'a str)>,
+    computed: impl Iterator<Item = (&'a str, &'a [u8])>,
+) -> String {
     let mut hash = Fields::new("w4dx fields 1");
     for (name, etag) in etags {
         hash.text(name);
         hash.text(etag);
+    }
+    for (name, bytes) in computed {
+        hash.text(name);
+        hash.bytes(bytes);
     }
     hash.finish()
 }

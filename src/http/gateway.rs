@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use crate::auth::Policy;
 use crate::cache::{BodyCache, ChunkCache, ParsedCache, RecentBytes};
-use crate::coords::Listed;
+use crate::coords::{Listed, Offsets};
 use crate::dataset::Datasets;
 use crate::fetch::{Budget, DecodePool, Fetcher, FetcherSettings};
 use crate::metrics::Metrics;
@@ -94,6 +94,8 @@ pub struct Gateway {
     pub bodies: BodyCache,
     /// Coordinate arrays.
     pub coordinates: ParsedCache<Listed>,
+    /// Where the samples of ragged arrays lie.
+    pub offsets: ParsedCache<Offsets>,
 }
 
 impl Gateway {
@@ -126,6 +128,7 @@ impl Gateway {
             upload_bytes: settings.upload_bytes,
             bodies: BodyCache::new(),
             coordinates: ParsedCache::new(),
+            offsets: ParsedCache::new(),
         }))
     }
 

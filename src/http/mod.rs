@@ -17,6 +17,7 @@ mod etag;
 mod gateway;
 pub(crate) mod headers;
 mod responder;
+mod samples;
 mod selected;
 pub mod slice;
 mod target;

@@ -6,12 +6,13 @@ use std::time::SystemTime;
 use super::error::Problem;
 use super::etag::{self, ObjectVersion};
 use super::gateway::Gateway;
+use super::samples::{Resolved, Samples};
 use crate::cache::ObjectState;
 use crate::dataset::{Array, Learning, Snapshot, Whereabouts};
 use crate::format::{ArrayMeta, zarr};
 use crate::model::{Details, ErrorKind, Hyperslab, Piece, shape};
 use crate::plan::{self, Survey};
-use crate::query::{self, Found, Request, Selection};
+use crate::query::{self, Request};
 use crate::wire::{Description, Format};
 
 /// Bytes of elements that are assembled at once. An answer streams in such bands: large enough that planning one is
@@ -38,28 +39,32 @@ pub(super) struct Selected {
     objects: Option<Vec<String>>,
     pub(super) shape: Vec<u64>,
     pub(super) dims: Vec<Option<String>>,
-    /// The value of positions outside the array.
+    /// The value of positions outside the array, or behind its samples.
     pub(super) outside: Arc<[u8]>,
+    /// Of a ragged array, the samples that are taken.
+    pub(super) samples: Option<Samples>,
 }
 
 impl Selected {
     pub(super) fn new(
         gateway: &Gateway,
         request: &Request,
-        selection: &Selection,
+        resolved: Resolved<'_>,
         array: Array,
-        found: &[Found],
     ) -> Result<Self, Problem> {
+        let Resolved { selection, found, samples } = resolved;
         let meta = &array.meta;
-        let slab = query::resolve(selection, &meta.shape, &meta.dims, found)?;
-        let shape = slab.answer_shape();
-        request.check_shape(&shape)?;
-        let dims: Vec<Option<String>> =
+        let slab = query::resolve(&selection, &meta.shape, &meta.dims, &found)?;
+        let mut shape = slab.answer_shape();
+        let mut dims: Vec<Option<String>> =
             meta.dims.iter().zip(slab.kept()).filter(|(_, kept)| **kept).map(|(dim, _)| dim.clone()).collect();
-        let outside: Arc<[u8]> = match &request.fill {
-            Some(text) => fill_value(text, &array)?.into(),
-            None => meta.fill.as_slice().into(),
-        };
+        if let Some(Samples { dimension, lengths, one: false, padded: Some(padded) }) = &samples {
+            // The flat axis, which comes first, in two: samples as long as each other.
+            shape.splice(..1, [lengths.len() as u64, *padded]);
+            dims.insert(0, Some(dimension.clone()));
+        }
+        request.check_shape(&shape)?;
+        let outside: Arc<[u8]> = outside(request, &array)?.into();
         plan::check(meta, &slab, &gateway.limits)?;
         let size = element_bytes(meta);
         let bytes = shape::bytes(&shape, size as usize).unwrap_or(u64::MAX);
@@ -69,7 +74,7 @@ impl Selected {
             Some(survey) => Some(survey.objects.clone()),
             None => plan::objects(meta, &slab, LISTED_OBJECTS),
         };
-        Ok(Self { slab, survey, objects, shape, dims, outside, array })
+        Ok(Self { slab, survey, objects, shape, dims, outside, samples, array })
     }
 
     /// What `slab`, a part of the selection, touches.
@@ -141,7 +146,7 @@ impl Selected {
         format: Format,
     ) -> String {
         let objects = objects.iter().map(String::as_str).zip(states);
-        etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.outside, format)
+        etag::of_slice(&self.array.name, &self.array.sources, objects, &self.slab, &self.shape, &self.outside, format)
     }
 
     fn sources_modified(&self) -> SystemTime {
@@ -238,17 +243,26 @@ pub(super) enum Etag {
     Unknown,
 }
 
-/// `fill=` as one element: a Zarr fill value of the array's type.
-pub(super) fn fill_value(text: &str, array: &Array) -> Result<Vec<u8>, Problem> {
+/// The value of positions outside the array (`fill`), or behind its samples (`pad`): only one of them is given.
+pub(super) fn outside(request: &Request, array: &Array) -> Result<Vec<u8>, Problem> {
+    match (&request.pad, &request.fill) {
+        (Some((_, Some(text))), _) => fill_value("pad", text, array),
+        (_, Some(text)) => fill_value("fill", text, array),
+        _ => Ok(array.meta.fill.clone()),
+    }
+}
+
+/// One element: a Zarr fill value of the array's type.
+fn fill_value(parameter: &str, text: &str, array: &Array) -> Result<Vec<u8>, Problem> {
     let dtype = &array.meta.dtype;
     // A bare word such as NaN or 0x7fc0 is a string in JSON.
     let value = serde_json::from_str(text).unwrap_or_else(|_| serde_json::Value::String(text.to_owned()));
     zarr::parse_fill_value(dtype, &value).map_err(|_| {
-        let message = format!("fill: `{text}` is not a fill value of {dtype}");
+        let message = format!("{parameter}: `{text}` is not a fill value of {dtype}");
         let mut problem = Problem::new(ErrorKind::InvalidParameter, message);
         let valid = format!("a Zarr fill value of {dtype}");
         problem.details =
-            Box::new(Details { parameter: Some("fill".into()), valid: Some(valid), ..Details::default() });
+            Box::new(Details { parameter: Some(parameter.into()), valid: Some(valid), ..Details::default() });
         problem
     })
 }

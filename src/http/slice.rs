@@ -14,6 +14,7 @@ use super::error::{self, Problem};
 use super::gateway::Gateway;
 use super::headers;
 use super::responder::Responder;
+use super::samples::check_pad;
 use super::selected::Selected;
 use super::target::{self, Target, Targets};
 use super::{Body, SliceRequest, describe, full, set_kind};
@@ -121,8 +122,10 @@ async fn select(finder: &Finder<'_>, targets: &Targets) -> Result<Contents, Prob
             let path = Arc::clone(&array.path);
             let about = |problem: Problem| problem.about(&path);
             let request = &target.request;
-            let found = finder.positions(&array, &request.selection).await.map_err(about)?;
-            let selected = Selected::new(gateway, request, &request.selection, array, &found).map_err(about)?;
+            let pad = request.pad.as_ref().map(|(to, _)| *to);
+            let resolved = finder.resolve(&array, &request.selection, pad).await.map_err(about)?;
+            check_pad(pad, resolved.samples.is_some())?;
+            let selected = Selected::new(gateway, request, resolved, array).map_err(about)?;
             Contents::one(gateway, asked, request, selected).map_err(about)
         }
         Targets::Fields(fields) => {
@@ -135,11 +138,13 @@ async fn select(finder: &Finder<'_>, targets: &Targets) -> Result<Contents, Prob
                 return Err(Problem::new(ErrorKind::Internal, "a request about no field"));
             };
             let of: Vec<_> = arrays.iter().map(|(name, array)| (*name, array)).collect();
-            let aligned = finder.aligned(&of, &request.selection).await?;
+            let pad = request.pad.as_ref().map(|(to, _)| *to);
+            let aligned = finder.aligned(&of, &request.selection, pad).await?;
+            check_pad(pad, aligned.iter().any(|resolved| resolved.samples.is_some()))?;
             let mut parts = Vec::with_capacity(arrays.len());
-            for ((name, array), (selection, found)) in arrays.into_iter().zip(aligned) {
+            for ((name, array), resolved) in arrays.into_iter().zip(aligned) {
                 let path = Arc::clone(&array.path);
-                let selected = Selected::new(gateway, request, &selection, array, &found);
+                let selected = Selected::new(gateway, request, resolved, array);
                 let selected = selected.map_err(|problem| problem.about(&path).in_field(Some(name)))?;
                 parts.push((name.to_owned(), selected));
             }
@@ -163,6 +168,7 @@ async fn explain(
         serde_json::json!({
             "shape": selected.shape, "dims": selected.dims, "dtype": selected.array.meta.dtype.name(),
             "slice": selected.slab.text(), "coordinates": finder.told(&selected.array),
+            "samples": finder.told_samples(&selected.array),
         })
     };
     if let Some(body) = body.as_object_mut() {

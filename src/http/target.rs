@@ -19,7 +19,7 @@ pub(super) struct Target {
 /// What a request is about: one path, or each of its `fields`.
 #[derive(Debug)]
 pub(super) enum Targets {
-    One(Target),
+    One(Box<Target>),
     /// By their names, which are also those that their requests have in `array`.
     Fields(Vec<(String, Target)>),
 }
@@ -40,7 +40,7 @@ pub(super) fn authorise(gateway: &Gateway, asked: &SliceRequest) -> Result<Targe
     let parsed = Request::parse(&asked.key, &asked.pairs, in_key_form).map_err(Problem::from);
     let request = match parsed {
         Ok(request) if !request.fields.is_empty() => request,
-        one => return authorised(gateway, asked, one).map(Targets::One),
+        one => return authorised(gateway, asked, one).map(|target| Targets::One(Box::new(target))),
     };
     let fields = request.fields.iter().map(|name| {
         let target = authorised(gateway, asked, request.for_field(name).map_err(Problem::from));

@@ -18,9 +18,12 @@ pub enum Axis {
         /// How many positions.
         count: u64,
     },
-    /// These positions, all inside the array; order and duplicates are kept.
+    /// These positions; order and duplicates are kept. Those of [`OUTSIDE`] read as the fill value; only pads make such.
     List(Arc<[u64]>),
 }
+
+/// A position of no array.
+pub const OUTSIDE: u64 = u64::MAX;
 
 impl Axis {
     /// Every position of an axis of length `n`.
@@ -54,7 +57,7 @@ impl Axis {
 
 /// Positions per axis within an array, and which axes the answer keeps.
 ///
-/// Made by `query::resolve` against one shape: every list position is inside it, every count fits memory
+/// Made by `query::resolve` against one shape: every list position is inside it or a pad, every count fits memory
 /// arithmetic, and the rank is the array's.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Hyperslab {
@@ -129,7 +132,8 @@ impl Hyperslab {
                 format!("{start}:{stop}{step}")
             }
             Axis::List(list) => {
-                let listed: Vec<String> = list.iter().take(LISTED).map(u64::to_string).collect();
+                let name = |at: &u64| if *at == OUTSIDE { "pad".to_owned() } else { at.to_string() };
+                let listed: Vec<String> = list.iter().take(LISTED).map(name).collect();
                 format!("({}{})", listed.join(","), if list.len() > LISTED { ",…" } else { "" })
             }
         });

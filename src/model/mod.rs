@@ -18,7 +18,7 @@ mod unit;
 pub use chunk::{ChunkCoord, ChunkData, PerAxis};
 pub use dtype::{DType, FloatKind, SMALL_FLOATS, TimeUnit};
 pub use extent::{ByteRange, Version};
-pub use hyperslab::{Axis, Hyperslab, Piece};
+pub use hyperslab::{Axis, Hyperslab, OUTSIDE, Piece};
 pub use kind::{Details, ErrorKind, Fault};
 pub use secret::Secret;
 pub use unit::{Measure, Unit};

@@ -194,7 +194,11 @@ pub fn chunks_at_most(array: &ArrayMeta, slab: &Hyperslab) -> u64 {
                 let spanned = if span == 0 && inside { 1 } else { spanned };
                 spanned.min(u128::from(*count)).min(u128::from(upper)) as u64
             }
-            Axis::List(list) => (list.len() as u64).min(upper),
+            Axis::List(list) => {
+                // Neighbours in the list are mostly neighbours in the array.
+                let steps = list.windows(2).filter(|pair| pair[0] / chunk != pair[1] / chunk).count() as u64;
+                (steps + 1).min(upper)
+            }
         }
     });
     along.fold(1_u64, u64::saturating_mul)

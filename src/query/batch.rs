@@ -45,23 +45,30 @@ impl Batch {
         if document.v != 1 {
             return Err(invalid(format!("version {} is unknown", document.v), "\"v\":1"));
         }
-        let selections = |items: Vec<Object<Item>>| -> Vec<Result<Selection, QueryError>> {
-            items.into_iter().map(|Object(item)| item.selection(like)).collect()
+        let field = |name: Option<String>, items: Vec<Object<Item>>| BatchField {
+            name,
+            items: items.into_iter().map(|Object(item)| item.selection(like)).collect(),
+        };
+        let counted = |total: usize| match total {
+            total if total > most => {
+                Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")))
+            }
+            _ => Ok(()),
         };
         let aligned = matches!(document.fields, Some(Fields::Names(_)));
-        let fields: Vec<(Option<String>, Vec<Result<Selection, QueryError>>)> = match (document.items, document.fields)
-        {
-            (Some(items), None) => vec![(None, selections(items))],
+        let fields: Vec<BatchField> = match (document.items, document.fields) {
+            (Some(items), None) => {
+                counted(items.len())?;
+                vec![field(None, items)]
+            }
             (None, Some(Fields::Each(fields))) => {
-                fields.into_iter().map(|(name, items)| (Some(name), selections(items))).collect()
+                counted(fields.iter().map(|(_, items)| items.len()).sum())?;
+                fields.into_iter().map(|(name, items)| field(Some(name), items)).collect()
             }
             (Some(items), Some(Fields::Names(names))) => {
-                if items.len().saturating_mul(names.len()) > most {
-                    let total = items.len().saturating_mul(names.len());
-                    return Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")));
-                }
-                let items = selections(items);
-                names.into_iter().map(|name| (Some(name), items.clone())).collect()
+                counted(items.len().saturating_mul(names.len()))?;
+                let BatchField { items, .. } = field(None, items);
+                names.into_iter().map(|name| BatchField { name: Some(name), items: items.clone() }).collect()
             }
             (Some(_), Some(Fields::Each(_))) => {
                 return Err(invalid(
@@ -76,20 +83,15 @@ impl Batch {
                 return Err(invalid("needs either `items` or `fields`".to_owned(), "items, fields, or both"));
             }
         };
-        let Some((_, first)) = fields.first() else {
+        let Some(BatchField { items: first, .. }) = fields.first() else {
             return Err(invalid("`fields` names no array".to_owned(), "at least one field"));
         };
         let length = first.len();
-        if let Some((name, items)) = fields.iter().find(|(_, items)| items.len() != length) {
+        if let Some(BatchField { name, items }) = fields.iter().find(|field| field.items.len() != length) {
             let name = name.as_deref().unwrap_or_default();
             let reason = format!("field `{name}` has {} items, the first has {length}", items.len());
             return Err(invalid(reason, "as many items in each field"));
         }
-        let total = length.saturating_mul(fields.len());
-        if total > most {
-            return Err(invalid(format!("holds {total} selections"), &format!("at most {most} selections")));
-        }
-        let fields = fields.into_iter().map(|(name, items)| BatchField { name, items }).collect();
         Ok(Self { fields, aligned })
     }
 

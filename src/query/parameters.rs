@@ -32,10 +32,11 @@ pub const NAMES: &[&str] = &[
     "count",
     "closed",
     "fields",
+    "pad",
 ];
 
 /// Parameters of features that are not built yet; they answer 501.
-pub const RESERVED: &[&str] = &["filter", "select", "values", "pad"];
+pub const RESERVED: &[&str] = &["filter", "select", "values"];
 
 /// Parameters that may be given more than once.
 const REPEATABLE: &[&str] = &["isel", "subset", "sel", "count"];

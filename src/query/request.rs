@@ -42,6 +42,8 @@ pub struct Request {
     pub what: What,
     /// Which part.
     pub selection: Selection,
+    /// `pad`: the length of every sample of a ragged array, and the value behind the shorter ones, as sent.
+    pub pad: Option<(u64, Option<String>)>,
     /// `fill`, as sent.
     pub fill: Option<String>,
     /// `expect_shape`: `None` entries match anything.
@@ -69,6 +71,7 @@ impl Request {
             fields: Vec::new(),
             what: What::Slice,
             selection: Selection::default(),
+            pad: None,
             fill: None,
             expect_shape: None,
             format: suffix.map(str::to_owned),
@@ -126,6 +129,13 @@ impl Request {
                     }
                 }
                 "fill" => request.fill = Some(value),
+                "pad" => {
+                    let (to, with) =
+                        value.split_once(':').map_or((value.as_str(), None), |(to, with)| (to, Some(with)));
+                    let to = to.trim().parse().ok().filter(|to| *to <= MOST_PADDED);
+                    let to = to.ok_or_else(|| invalid(format!("`{value}` has no length"), "LENGTH or LENGTH:VALUE"))?;
+                    request.pad = Some((to, with.map(str::to_owned)));
+                }
                 "keepdims" => request.selection.keepdims = flag(&value).ok_or_else(|| not_a_flag(name, &value))?,
                 "describe" | "explain" | "prefetch" => {
                     let what = match name {
@@ -212,6 +222,9 @@ impl Request {
                 valid: None,
             });
         }
+        if request.pad.is_some() && request.selection.oob == OutOfBounds::Fill {
+            return Err(refused("pad", "cannot be combined with `oob=fill`: both say what lies outside".to_owned()));
+        }
         if request.what != What::Describe && (request.limit.is_some() || request.token.is_some()) {
             return Err(QueryError::InvalidValue {
                 parameter: if request.limit.is_some() { "limit" } else { "token" }.to_owned(),
@@ -257,6 +270,9 @@ impl Request {
         })
     }
 }
+
+/// Longest sample after padding: positions are listed.
+const MOST_PADDED: u64 = 1 << 24;
 
 /// `count=NAME:CELLS` is `;n=CELLS` in the subset of that name.
 fn count_cells(subsets: &mut [Subset], counts: Vec<(String, u64)>) -> Result<(), QueryError> {

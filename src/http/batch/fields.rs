@@ -1,6 +1,5 @@
 //! The fields of a batch, resolved against their arrays: what each item selects, and where it lies in the answer.
 
-use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -8,12 +7,13 @@ use super::super::coordinates::Finder;
 use super::super::dry::Part;
 use super::super::error::Problem;
 use super::super::gateway::Gateway;
+use super::super::samples::{Resolved, Samples};
 use super::super::target::{self, Target};
 use super::super::{SliceRequest, selected};
 use crate::dataset::{Array, Snapshot};
 use crate::model::{Details, ErrorKind, Hyperslab, shape};
 use crate::plan;
-use crate::query::{self, Batch, BatchField, BatchOptions, Found, Request, Selection};
+use crate::query::{self, Batch, BatchField, BatchOptions, Request};
 use crate::wire::batch::{LayoutField, RECORD_BYTES, aligned, layout};
 
 /// Bytes of elements that are put together at once: as the bands of a slice, and for the same reasons.
@@ -80,13 +80,13 @@ impl Fields {
             fields.push(field.map_err(|problem| problem.in_field(of_field.name.as_deref()))?);
         }
         let finder = Finder::new(gateway, asked, snapshot);
+        let pad = targets.first().and_then(|target| target.request.pad.as_ref()).map(|(to, _)| *to);
         let mut total = 0_u64;
         for item in 0..items {
-            let taken = taken(&finder, &fields, batch, item).await;
+            let taken = taken(&finder, &fields, batch, item, pad).await;
             for ((field, target), taken) in fields.iter_mut().zip(targets).zip(taken) {
                 let request = &target.request;
-                let slab =
-                    taken.and_then(|(selection, found)| slab(gateway, request, &field.array, &selection, &found));
+                let slab = taken.and_then(|resolved| slab(gateway, request, &field.array, &resolved));
                 let slab =
                     slab.map_err(|problem| problem.about(&field.array.path).in_item(item, field.name.as_deref()));
                 if !options.skip_errors {
@@ -234,10 +234,7 @@ impl Field {
             let message = format!("a batch holds elements of a fixed size, `{}` has {}", array.path, meta.dtype.name());
             return Err(about(Problem::new(ErrorKind::FormatNotPossible, message)));
         }
-        let outside: Arc<[u8]> = match &request.fill {
-            Some(text) => selected::fill_value(text, &array).map_err(about)?.into(),
-            None => meta.fill.as_slice().into(),
-        };
+        let outside: Arc<[u8]> = selected::outside(request, &array).map_err(about)?.into();
         let (name, slabs) = (of_field.name.clone(), Vec::with_capacity(items));
         Ok(Self { name, array, outside, slabs, dims: Vec::new(), stacked: None })
     }
@@ -286,17 +283,23 @@ impl Field {
 }
 
 /// What an item selects, and what its coordinates find.
-type Taken<'a> = Result<(Cow<'a, Selection>, Vec<Found>), Problem>;
+type Taken<'a> = Result<Resolved<'a>, Problem>;
 
 /// What one item takes of each field.
-async fn taken<'a>(finder: &Finder<'_>, fields: &[Field], batch: &'a Batch, item: usize) -> Vec<Taken<'a>> {
+async fn taken<'a>(
+    finder: &Finder<'_>,
+    fields: &[Field],
+    batch: &'a Batch,
+    item: usize,
+    pad: Option<u64>,
+) -> Vec<Taken<'a>> {
     let selections = batch.fields.iter().map(|field| field.items[item].as_ref());
     match (batch.aligned, batch.fields.first().map(|field| &field.items[item])) {
         (true, Some(Ok(selection))) => {
             let arrays: Vec<(&str, &Array)> =
                 fields.iter().map(|field| (field.name.as_deref().unwrap_or_default(), &field.array)).collect();
-            match finder.aligned(&arrays, selection).await {
-                Ok(aligned) => aligned.into_iter().map(|(part, found)| Ok((Cow::Owned(part), found))).collect(),
+            match finder.aligned(&arrays, selection, pad).await {
+                Ok(aligned) => aligned.into_iter().map(Ok).collect(),
                 Err(problem) => vec![Err(problem); fields.len()],
             }
         }
@@ -305,9 +308,7 @@ async fn taken<'a>(finder: &Finder<'_>, fields: &[Field], batch: &'a Batch, item
             for (field, selection) in fields.iter().zip(selections) {
                 taken.push(match selection {
                     Err(error) => Err(Problem::from(error.clone())),
-                    Ok(selection) => {
-                        finder.positions(&field.array, selection).await.map(|found| (Cow::Borrowed(selection), found))
-                    }
+                    Ok(selection) => finder.resolve(&field.array, selection, pad).await,
                 });
             }
             taken
@@ -316,14 +317,14 @@ async fn taken<'a>(finder: &Finder<'_>, fields: &[Field], batch: &'a Batch, item
 }
 
 /// The positions of one item, checked against every limit.
-fn slab(
-    gateway: &Gateway,
-    request: &Request,
-    array: &Array,
-    selection: &Selection,
-    found: &[Found],
-) -> Result<Hyperslab, Problem> {
+fn slab(gateway: &Gateway, request: &Request, array: &Array, resolved: &Resolved<'_>) -> Result<Hyperslab, Problem> {
     let meta = &array.meta;
+    let Resolved { selection, found, samples } = resolved;
+    if let Some(Samples { dimension, one: false, .. }) = samples {
+        let message = format!("an item takes one sample of a ragged array, such as {{\"isel\":{{\"{dimension}\":7}}}}");
+        let details = Details { dimension: Some(dimension.clone()), ..Details::default() };
+        return Err(Problem::new(ErrorKind::InvalidSelection, message).at(details));
+    }
     let slab = query::resolve(selection, &meta.shape, &meta.dims, found)?;
     request.check_shape(&slab.answer_shape())?;
     plan::check(meta, &slab, &gateway.limits)?;
