@@ -1,6 +1,7 @@
 #![doc = include_str!("ARCHITECTURE.md")]
 
 pub mod coords;
+pub mod filter;
 pub mod format;
 pub mod index;
 pub mod model;

@@ -49,6 +49,15 @@ pub(super) struct GetArguments {
     /// The length of every sample of a ragged array, and the value behind shorter ones, such as `64:0`
     #[arg(long, value_name = "LENGTH[:VALUE]")]
     pad: Option<String>,
+    /// What holds for what is read, in CQL2 text, such as `label = 3 AND quality > 0.5`
+    #[arg(long)]
+    filter: Option<String>,
+    /// What the answer to a filter holds
+    #[arg(long, value_parser = ["values", "box", "mask", "indices"])]
+    select: Option<String>,
+    /// What a filter compares of packed values: what is stored, or what CF makes of it
+    #[arg(long, value_parser = ["raw", "cf"])]
+    values: Option<String>,
     /// What happens to range bounds outside the array
     #[arg(long, value_parser = ["clip", "error", "fill"])]
     oob: Option<String>,
@@ -94,6 +103,9 @@ impl GetArguments {
             ("array", &self.array),
             ("fields", &self.fields),
             ("pad", &self.pad),
+            ("filter", &self.filter),
+            ("select", &self.select),
+            ("values", &self.values),
             ("oob", &self.oob),
             ("fill", &self.fill),
             ("format", &format),

@@ -49,7 +49,8 @@ enum Rule {
 }
 
 /// A number to compare with.
-struct Limit {
+#[derive(Debug, Clone)]
+pub struct Limit {
     exact: Exact,
     near: f64,
     floor: i128,
@@ -57,12 +58,14 @@ struct Limit {
 }
 
 impl Limit {
-    fn new(exact: &Exact) -> Self {
+    /// Of an exact number.
+    pub fn new(exact: &Exact) -> Self {
         let near = exact.to_f64().unwrap_or(f64::NAN);
         Self { exact: exact.clone(), near, floor: floor(exact), ceil: ceil(exact) }
     }
 
-    fn with_whole(&self, value: i128) -> Ordering {
+    /// How an integer compares with it.
+    pub fn with_whole(&self, value: i128) -> Ordering {
         if value == self.floor && self.floor != self.ceil { Ordering::Less } else { value.cmp(&self.floor) }
     }
 
@@ -131,6 +134,27 @@ impl Values {
         self.len() * size
     }
 
+    /// Whether a value is no number.
+    pub fn is_nan(&self, at: usize) -> bool {
+        self.pair(at, at).is_none()
+    }
+
+    /// Those at some positions, which lie inside.
+    pub fn at(&self, positions: &[u64]) -> Self {
+        macro_rules! taken {
+            ($list:expr) => {
+                positions.iter().map(|at| $list[*at as usize]).collect()
+            };
+        }
+        match self {
+            Self::Whole(list) => Self::Whole(taken!(list)),
+            Self::Ticks(list) => Self::Ticks(taken!(list)),
+            Self::Natural(list) => Self::Natural(taken!(list)),
+            Self::Double(list) => Self::Double(taken!(list)),
+            Self::Single(list) => Self::Single(taken!(list)),
+        }
+    }
+
     /// As a position: an integer that is not negative.
     pub fn whole(&self, at: usize) -> Option<u64> {
         match self {
@@ -165,7 +189,7 @@ impl Values {
     }
 
     /// How the value at `at` compares with a limit; `None` for what is no number.
-    fn cmp(&self, at: usize, limit: &Limit) -> Option<Ordering> {
+    pub fn compare(&self, at: usize, limit: &Limit) -> Option<Ordering> {
         match self {
             Self::Whole(list) => Some(limit.with_whole(i128::from(list[at]))),
             Self::Ticks(list) => (list[at] != i64::MIN).then(|| limit.with_whole(i128::from(list[at]))),
@@ -281,6 +305,11 @@ impl Listed {
         &self.values
     }
 
+    /// What they mean.
+    pub fn measured(&self) -> &Measured {
+        &self.measured
+    }
+
     /// The number at a position of points.
     pub fn exact(&self, at: u64) -> Option<Exact> {
         self.values.exact(usize::try_from(at).ok()?)
@@ -309,7 +338,7 @@ impl Listed {
         let Some((low, high)) = self.ends(at) else { return false };
         let Some(extent) = self.values.pair(low, high) else { return false };
         let is = |at: usize, limit: Option<&Limit>, fits: fn(Ordering) -> bool| {
-            limit.is_none_or(|limit| self.values.cmp(at, limit).is_some_and(fits))
+            limit.is_none_or(|limit| self.values.compare(at, limit).is_some_and(fits))
         };
         match rule {
             Rule::Begins => is(low, lo, Ordering::is_ge) && is(low, hi, Ordering::is_lt),
@@ -418,10 +447,10 @@ impl Listed {
         };
         let holds = |at: usize| {
             let Some((low, high)) = self.ends(at) else { return false };
-            let lower = self.values.cmp(low, &value);
+            let lower = self.values.compare(low, &value);
             match self.values.pair(low, high) {
                 Some(Ordering::Less) => {
-                    lower.is_some_and(Ordering::is_le) && self.values.cmp(high, &value) == Some(Ordering::Greater)
+                    lower.is_some_and(Ordering::is_le) && self.values.compare(high, &value) == Some(Ordering::Greater)
                 }
                 _ => lower == Some(Ordering::Equal),
             }
@@ -433,7 +462,7 @@ impl Listed {
             // below: if it does not hold the place, none does.
             Order::Ascending => Some(partition(len, |at| !self.reaches_beyond(at, &value))),
             Order::Descending => Some(partition(len, |at| {
-                self.ends(at).is_none_or(|(low, _)| self.values.cmp(low, &value).is_none_or(Ordering::is_gt))
+                self.ends(at).is_none_or(|(low, _)| self.values.compare(low, &value).is_none_or(Ordering::is_gt))
             })),
         };
         found.filter(|at| *at < len && holds(*at)).map(|at| at as i128)
@@ -443,7 +472,7 @@ impl Listed {
     fn reaches_beyond(&self, at: usize, value: &Limit) -> bool {
         let Some((low, high)) = self.ends(at) else { return false };
         let is_cell = self.values.pair(low, high) == Some(Ordering::Less);
-        self.values.cmp(high, value).is_some_and(|order| if is_cell { order.is_gt() } else { order.is_ge() })
+        self.values.compare(high, value).is_some_and(|order| if is_cell { order.is_gt() } else { order.is_ge() })
     }
 
     /// The first position from a place on, in the order of the coordinates: the one that contains it, or the next.
@@ -478,8 +507,8 @@ impl Listed {
         }
         let limit = Limit::new(value);
         let len = self.len() as usize;
-        let below = |at: usize| self.values.cmp(at, &limit).is_some_and(Ordering::is_lt);
-        let not_above = |at: usize| self.values.cmp(at, &limit).is_some_and(Ordering::is_le);
+        let below = |at: usize| self.values.compare(at, &limit).is_some_and(Ordering::is_lt);
+        let not_above = |at: usize| self.values.compare(at, &limit).is_some_and(Ordering::is_le);
         // The last at or below the value, and the first at or above it, in the order of the coordinates.
         let (forward, backward) = match self.order {
             Order::Mixed => return Err("the coordinates are in no order"),

@@ -74,8 +74,11 @@ impl Measured {
         }
     }
 
-    /// Where a mark lies, `None` for an open end; or why it lies nowhere.
-    pub(super) fn place(&self, mark: &Mark) -> Result<Option<Place>, String> {
+    /// Where a mark lies, `None` for an open end.
+    ///
+    /// # Errors
+    /// Why it lies nowhere.
+    pub fn place(&self, mark: &Mark) -> Result<Option<Place>, String> {
         let value = match mark {
             Mark::Open => return Ok(None),
             Mark::Instant(seconds) => match self {

@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 pub use declared::{RATES, by_rate, declared};
 pub use error::CoordsError;
-pub use listed::{Listed, Order, Values};
+pub use listed::{Limit, Listed, Order, Values};
 pub use measure::{Measured, Place};
 pub use ome::multiscale;
 pub use ragged::{Declared, IndexKind, Offsets, ragged};

@@ -10,6 +10,8 @@ use super::SliceRequest;
 use super::error::Problem;
 use super::etag;
 use super::gateway::Gateway;
+use super::headers::Elements;
+use super::made::Made;
 use super::samples::Samples;
 use super::selected::{Etag, Selected, Versioned};
 use crate::dataset::{Learning, Snapshot, Whereabouts};
@@ -27,6 +29,8 @@ pub(super) struct Contents {
     computed: Vec<Computed>,
     /// In the order of the body.
     pub(super) parts: Vec<Part>,
+    /// The tensor that is all of the answer, where none is read from an array.
+    pub(super) made: Option<Made>,
     pub(super) format: Format,
     /// Bytes before the elements of the parts.
     pub(super) head: Bytes,
@@ -97,6 +101,31 @@ impl Contents {
         Self::laid_out(format, lengths, parts)
     }
 
+    /// A tensor that was made for this answer. Its body is built whole.
+    pub(super) fn made(
+        gateway: &Gateway,
+        asked: &SliceRequest,
+        request: &Request,
+        made: Made,
+    ) -> Result<Self, Problem> {
+        let format = choose_format(asked, request, &[made.description()])?;
+        let elements = made.tensor.shape.iter().product();
+        if format == Format::Json && elements > gateway.json_elements {
+            return Err(too_many_for_json(elements, gateway.json_elements));
+        }
+        let (computed, parts, head) = (Vec::new(), Vec::new(), Bytes::new());
+        Ok(Self { computed, parts, made: Some(made), format, head, body_len: None })
+    }
+
+    /// Shape, axis names and element type, where the answer is one tensor.
+    pub(super) fn elements(&self) -> Option<Elements<'_>> {
+        if let Some(Made { dims, tensor, .. }) = &self.made {
+            return Some(Elements { shape: &tensor.shape, dims, dtype: &tensor.dtype });
+        }
+        let Selected { shape, dims, array, .. } = self.single()?;
+        Some(Elements { shape, dims, dtype: &array.meta.dtype })
+    }
+
     /// Several fields. The types with the largest elements come first, so that each lies as its type wants it.
     pub(super) fn fields(
         gateway: &Gateway,
@@ -121,7 +150,7 @@ impl Contents {
 
     fn laid_out(format: Format, computed: Vec<Computed>, mut parts: Vec<Part>) -> Result<Self, Problem> {
         if !format.streams() {
-            return Ok(Self { computed, parts, format, head: Bytes::new(), body_len: None });
+            return Ok(Self { computed, parts, made: None, format, head: Bytes::new(), body_len: None });
         }
         let tensors = descriptions(&computed, &parts);
         let mut head = wire::head(format, &tensors)?;
@@ -131,7 +160,7 @@ impl Contents {
         for (part, place) in parts.iter_mut().zip(&places[computed.len()..]) {
             part.place = *place;
         }
-        Ok(Self { computed, parts, format, head: head.into(), body_len: places.last().copied() })
+        Ok(Self { computed, parts, made: None, format, head: head.into(), body_len: places.last().copied() })
     }
 
     /// The selection, where it is one of a single array and nothing else.
@@ -171,6 +200,10 @@ impl Contents {
         asked: &SliceRequest,
         snapshot: &Snapshot,
     ) -> Result<Version, Problem> {
+        if let Some(made) = &self.made {
+            let etag = Etag::Known(made.etag(self.format));
+            return Ok(Version { etag, last_modified: made.last_modified, found: Vec::new() });
+        }
         let learn = asked.method == Method::GET && !conditional(&asked.headers) && self.single().is_some();
         // Of several fields all versions are known before the first is read: it leaves alone.
         let learning = if learn { Learning::OnRead } else { Learning::Before };

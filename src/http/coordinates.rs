@@ -14,6 +14,7 @@ use super::bands;
 use super::error::Problem;
 use super::etag::{self, ObjectVersion};
 use super::gateway::Gateway;
+use super::predicate;
 use super::samples::{Index, Resolved};
 use crate::auth::Action;
 use crate::coords::{self, Coordinates, CoordsError, Listed, Measured, Taken, Values};
@@ -23,7 +24,7 @@ use crate::format::Storage;
 use crate::model::key::join;
 use crate::model::{ChunkData, DType, Details, ErrorKind, Hyperslab, Measure, TimeUnit, Unit, exact, shape};
 use crate::plan::{self, ReadPlan};
-use crate::query::{self, Dim, Found, Label, OnAxis, OutOfBounds, Positions, Role, Selection, Subset};
+use crate::query::{self, Dim, Found, Label, OnAxis, OutOfBounds, Positions, Predicate, Role, Selection, Subset};
 use crate::wire::Format;
 
 /// Longest coordinate array: it is held whole, and compared whole where it is in no order.
@@ -84,6 +85,7 @@ impl<'a> Finder<'a> {
         arrays: &[(&str, &Array)],
         selection: &Selection,
         pad: Option<u64>,
+        predicate: Option<&Predicate>,
     ) -> Result<Vec<Resolved<'static>>, Problem> {
         let Selection { oob, keepdims, closed, .. } = *selection;
         let mut parts = vec![Selection { oob, keepdims, closed, ..Selection::default() }; arrays.len()];
@@ -108,6 +110,15 @@ impl<'a> Finder<'a> {
             }
         }
         for subset in &selection.subsets {
+            let tables = arrays.iter().enumerate().filter(|(_, (_, array))| {
+                subset.parameter == "bbox"
+                    && predicate::columns(array).iter().any(|name| coords::role_of(name).is_some())
+            });
+            // A box of points is about the table that places them, the first there is.
+            if let Some((table, _)) = tables.into_iter().next() {
+                parts[table].subsets.push(subset.clone());
+                continue;
+            }
             let holders = holders(arrays, subset.parameter, &subset.axis)?;
             let mut cells = vec![subset.interval.cells; holders.len()];
             if let (Some(count), [first, others @ ..]) = (subset.interval.cells, &holders[..])
@@ -126,15 +137,20 @@ impl<'a> Finder<'a> {
                 parts[holder].subsets.push(subset);
             }
         }
-        let mut aligned = Vec::with_capacity(arrays.len());
-        for (part, (name, array)) in parts.into_iter().zip(arrays) {
-            let resolved = match self.resolve(array, &part, pad).await {
-                Ok(Resolved { selection, found, samples }) => {
-                    Ok(Resolved { selection: Cow::Owned(selection.into_owned()), found, samples })
-                }
-                Err(problem) => Err(problem.about(&array.path).in_field(Some(name))),
-            };
-            aligned.push(resolved?);
+        // A predicate is that of the first field that has what it names; the others are narrowed along the same dimensions.
+        let lead = self.lead(arrays, selection, predicate).await?;
+        let mut aligned: Vec<Resolved<'static>> = Vec::with_capacity(arrays.len());
+        for (number, (part, (name, array))) in parts.iter().zip(arrays).enumerate() {
+            let predicate = predicate.filter(|_| lead == Some(number));
+            let Resolved { selection, found, samples, narrowed } = self
+                .resolve(array, part, pad, predicate)
+                .await
+                .map_err(|problem| problem.about(&array.path).in_field(Some(name)))?;
+            let selection = Cow::Owned(selection.into_owned());
+            aligned.push(Resolved { selection, found, samples, narrowed });
+        }
+        if let Some(lead) = lead {
+            self.narrow_others(arrays, &mut aligned, lead)?;
         }
         Ok(aligned)
     }
@@ -180,7 +196,12 @@ impl<'a> Finder<'a> {
     }
 
     /// The coordinates of an axis.
-    async fn coordinates(&self, array: &Array, parameter: &'static str, axis: usize) -> Result<Coordinates, Problem> {
+    pub(super) async fn coordinates(
+        &self,
+        array: &Array,
+        parameter: &'static str,
+        axis: usize,
+    ) -> Result<Coordinates, Problem> {
         let name = (Arc::clone(&array.path), axis);
         let known = || self.known.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(found) = known().get(&name) {
@@ -353,7 +374,7 @@ impl<'a> Finder<'a> {
     }
 
     /// Elements of an array.
-    async fn read(&self, array: &Array, slab: &Hyperslab) -> Result<ChunkData, Problem> {
+    pub(super) async fn read(&self, array: &Array, slab: &Hyperslab) -> Result<ChunkData, Problem> {
         let Self { gateway, asked, snapshot, .. } = self;
         let about = |problem: Problem| problem.about(&array.path);
         let survey = plan::survey(&array.meta, slab, &gateway.limits)?;
@@ -468,16 +489,17 @@ fn measured(array: &Array) -> Result<Measured, CoordsError> {
     if let Some(missing) = missing.filter(|_| !is_float) {
         return Err(unsupported(format!("some of its values may be missing (`{missing}`)")));
     }
+    units(array).map_err(unsupported)
+}
+
+/// The unit of an array's values, by its type or its attributes; or why they have none that converts.
+pub(super) fn units(array: &Array) -> Result<Measured, String> {
     match &array.meta.dtype {
-        DType::DateTime64 { unit, scale } => {
-            Ok(Measured::Since(ticks(*unit, *scale).map_err(unsupported)?, exact::integer(0)))
-        }
-        DType::TimeDelta64 { unit, scale } => {
-            Ok(Measured::In(ticks(*unit, *scale).map_err(unsupported)?, "s".to_owned()))
-        }
+        DType::DateTime64 { unit, scale } => Ok(Measured::Since(ticks(*unit, *scale)?, exact::integer(0))),
+        DType::TimeDelta64 { unit, scale } => Ok(Measured::In(ticks(*unit, *scale)?, "s".to_owned())),
         _ => {
-            let text = |name: &str| attributes.get(name).and_then(serde_json::Value::as_str);
-            Measured::parse(text("units"), text("calendar")).map_err(unsupported)
+            let text = |name: &str| array.meta.attributes.get(name).and_then(serde_json::Value::as_str);
+            Measured::parse(text("units"), text("calendar"))
         }
     }
 }

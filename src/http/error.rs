@@ -73,6 +73,7 @@ pub fn status(kind: ErrorKind) -> StatusCode {
     match kind {
         ErrorKind::InvalidSelection
         | ErrorKind::AmbiguousSelection
+        | ErrorKind::AmbiguousValues
         | ErrorKind::InvalidParameter
         | ErrorKind::IndexOutOfRange
         | ErrorKind::SliceTooLarge

@@ -2,9 +2,9 @@
 
 use crate::cache::ObjectState;
 use crate::dataset::Source;
-use crate::model::{Axis, Hyperslab};
+use crate::model::{Axis, ChunkData, Hyperslab};
 use crate::plan::ObjectFacts;
-use crate::wire::{ENCODER_VERSION, Format};
+use crate::wire::{Description, ENCODER_VERSION, Format};
 
 /// Version and size of an object; `None` for an absent one.
 #[derive(Debug, Clone, Copy)]
@@ -76,6 +76,22 @@ pub(super) fn of_fields<'a>(
     for (name, bytes) in computed {
         hash.text(name);
         hash.bytes(bytes);
+    }
+    hash.finish()
+}
+
+/// The ETag of a tensor that was made for its answer, without quotes.
+pub(super) fn of_made(tensor: &Description<'_>, data: &ChunkData, format: Format) -> String {
+    let mut hash = Fields::new("w4dx made 1");
+    hash.text(tensor.name);
+    hash.text(format.name());
+    hash.number(u64::from(ENCODER_VERSION));
+    hash.text(&tensor.dtype.name());
+    hash.number(tensor.shape.len() as u64);
+    tensor.shape.iter().for_each(|length| hash.number(*length));
+    match data {
+        ChunkData::Fixed(bytes) => hash.bytes(bytes),
+        ChunkData::Variable(values) => values.iter().for_each(|value| hash.bytes(value)),
     }
     hash.finish()
 }

@@ -13,8 +13,8 @@ use super::conditions::{Conditions, Verdict};
 use super::contents::{Contents, Version};
 use super::error::Problem;
 use super::gateway::Gateway;
-use super::headers::{self, Elements};
-use super::selected::{Etag, Selected};
+use super::headers;
+use super::selected::Etag;
 use super::{Body, SliceRequest, full};
 use crate::dataset::Snapshot;
 use crate::fetch::Reservation;
@@ -50,7 +50,8 @@ impl Responder<'_> {
         }
         let ranged = conditions.range_applies(known, self.version.last_modified);
         let asked_range = ranged.then(|| range_header(&self.asked.headers)).flatten();
-        if self.contents.format.streams() { self.stream(asked_range).await } else { self.whole(asked_range).await }
+        let whole = self.contents.made.is_some() || !self.contents.format.streams();
+        if whole { self.whole(asked_range).await } else { self.stream(asked_range).await }
     }
 
     /// A body of known length: bands, each read when the one before has left.
@@ -90,8 +91,12 @@ impl Responder<'_> {
                 let (tensor, reservation) = self.tensor().await?;
                 let contents = Arc::clone(&self.contents);
                 let encode = move || {
-                    let selected = &contents.parts[0].selected;
-                    let body = wire::encode(contents.format, &selected.array.name, &tensor, &selected.dims);
+                    let (name, dims) = match (&contents.made, &contents.parts[..]) {
+                        (Some(made), _) => (made.description().name.to_owned(), made.dims.clone()),
+                        (None, [one, ..]) => (one.selected.array.name.clone(), one.selected.dims.clone()),
+                        (None, []) => Default::default(),
+                    };
+                    let body = wire::encode(contents.format, &name, &tensor, &dims);
                     drop(reservation);
                     body
                 };
@@ -114,6 +119,13 @@ impl Responder<'_> {
     /// All elements of the one selection that such a body holds, with the memory that they were promised.
     async fn tensor(&mut self) -> Result<(Tensor, Reservation), Problem> {
         let (gateway, principal) = (self.gateway, &self.asked.principal);
+        if let Some(made) = &self.contents.made {
+            let bytes = match &made.tensor.data {
+                ChunkData::Fixed(bytes) => bytes.len() as u64,
+                ChunkData::Variable(_) => 0,
+            };
+            return Ok((made.tensor.clone(), gateway.fetcher.reserve(principal.name(), bytes).await?));
+        }
         let selected = &self.contents.parts[0].selected;
         let mut pieces = selected.all_pieces(gateway).into_iter();
         let (first, second) = (pieces.next(), pieces.next());
@@ -150,10 +162,8 @@ impl Responder<'_> {
         let array = contents.single().map(|selected| &selected.array);
         headers::describe_version(out, array, version.etag.known(), version.last_modified, age, &self.asked.principal);
         if let Some((range, len)) = sent {
-            match contents.single() {
-                Some(Selected { shape, dims, array, .. }) => {
-                    headers::describe_elements(out, &Elements { shape, dims, dtype: &array.meta.dtype });
-                }
+            match contents.elements() {
+                Some(elements) => headers::describe_elements(out, &elements),
                 None => headers::set(out, "x-w4dx-layout", &headers::ascii(&contents.layout().to_string())),
             }
             out.insert(header::CONTENT_TYPE, HeaderValue::from_static(contents.format.media_type()));

@@ -9,12 +9,14 @@ use std::sync::{Arc, PoisonError};
 
 use super::coordinates::Finder;
 use super::error::Problem;
+use super::predicate::{Narrowed, box_of_columns};
 use crate::auth::Action;
 use crate::coords::{self, Coordinates, CoordsError, IndexKind, Listed, Measured, Offsets};
 use crate::dataset::{Array, Opened};
+use crate::filter::FilterError;
 use crate::model::key::beneath;
-use crate::model::{Axis, Details, ErrorKind, OUTSIDE};
-use crate::query::{self, Dim, Found, OnAxis, Positions, QueryError, Selection};
+use crate::model::{Axis, Details, ErrorKind, Hyperslab, OUTSIDE};
+use crate::query::{self, Dim, Filter, Found, OnAxis, Positions, Predicate, QueryError, Select, Selection};
 
 /// Most positions of all samples of one request: they are listed one by one.
 const POSITIONS: u64 = 16 << 20;
@@ -39,6 +41,18 @@ pub(super) struct Resolved<'a> {
     pub(super) found: Vec<Found>,
     /// The samples that it takes, if it takes such.
     pub(super) samples: Option<Samples>,
+    /// What a predicate takes of that.
+    pub(super) narrowed: Option<Narrowed>,
+}
+
+impl Resolved<'_> {
+    /// The positions, within the array.
+    pub(super) fn slab(&self, array: &Array) -> Result<Hyperslab, QueryError> {
+        let meta = &array.meta;
+        let slab = query::resolve(&self.selection, &meta.shape, &meta.dims, &self.found)?;
+        let axes = self.narrowed.iter().flat_map(|narrowed| &narrowed.axes);
+        Ok(axes.fold(slab, |slab, (axis, taken)| slab.with_axis(*axis, taken.clone())))
+    }
 }
 
 /// Samples that a selection takes.
@@ -55,18 +69,47 @@ pub(super) struct Samples {
 }
 
 impl Finder<'_> {
-    /// What a selection takes of one array.
+    /// What a selection takes of one array, and a predicate of that.
     pub(super) async fn resolve<'s>(
         &self,
         array: &Array,
         selection: &'s Selection,
         pad: Option<u64>,
+        predicate: Option<&Predicate>,
     ) -> Result<Resolved<'s>, Problem> {
-        if let Some((at, index)) = self.taken_samples(array, selection).await? {
-            return self.samples(array, selection, at, &index, pad).await;
+        let (selection, boxed) = match box_of_columns(array, selection)? {
+            None => (Cow::Borrowed(selection), None),
+            Some((rest, boxed)) => (Cow::Owned(rest), Some(boxed)),
+        };
+        let mut resolved = match self.taken_samples(array, &selection).await? {
+            Some((at, index)) => self.samples(array, &selection, at, &index, pad).await?,
+            None => {
+                let found = self.positions(array, &selection).await?;
+                Resolved { selection, found, samples: None, narrowed: None }
+            }
+        };
+        let filter = match (predicate, boxed) {
+            (None, None) => return Ok(resolved),
+            (Some(predicate), None) => predicate.filter.clone(),
+            (None, Some(boxed)) => boxed,
+            (Some(predicate), Some(boxed)) => Filter::all(vec![boxed, predicate.filter.clone()]),
+        };
+        if resolved.samples.as_ref().is_some_and(|samples| !samples.one || samples.padded.is_some()) {
+            let what = "a predicate on several samples, or on a padded one,".to_owned();
+            return Err(FilterError::Unsupported { what }.into());
         }
-        let found = self.positions(array, selection).await?;
-        Ok(Resolved { selection: Cow::Borrowed(selection), found, samples: None })
+        let slab = resolved.slab(array)?;
+        let meaning = predicate.and_then(|predicate| predicate.meaning);
+        let mut narrowed = self.narrow(array, &slab, &filter, meaning).await?;
+        if predicate.is_some_and(|predicate| predicate.select == Select::Box) {
+            for ((axis, taken), kept) in narrowed.axes.iter_mut().zip(&narrowed.kept) {
+                if let (Some(first), Some(last)) = (kept.first(), kept.last()) {
+                    *taken = slab.axes()[*axis].part(*first..last + 1);
+                }
+            }
+        }
+        resolved.narrowed = Some(narrowed);
+        Ok(resolved)
     }
 
     /// Which entry of `isel` is about samples of the array, and where these lie.
@@ -127,7 +170,7 @@ impl Finder<'_> {
                 let position = taken(axis, len, of.start).next().unwrap_or(OUTSIDE);
                 let mut found = self.positions(array, &rest).await?;
                 found.push(Found { axis: 0, parameter: "isel", positions: Positions::One(position) });
-                return Ok(Resolved { selection: Cow::Owned(rest), found, samples: None });
+                return Ok(Resolved { selection: Cow::Owned(rest), found, samples: None, narrowed: None });
             }
             let held = axis.count();
             let padded = pad.unwrap_or(held);
@@ -160,7 +203,7 @@ impl Finder<'_> {
         let mut found = self.positions(array, &rest).await?;
         found.push(Found { axis: 0, parameter: "isel", positions: range.unwrap_or(Positions::List(positions)) });
         let samples = Samples { dimension: dimension.clone(), lengths, one, padded: pad };
-        Ok(Resolved { selection: Cow::Owned(rest), found, samples: Some(samples) })
+        Ok(Resolved { selection: Cow::Owned(rest), found, samples: Some(samples), narrowed: None })
     }
 
     /// The coordinates of the flat axis within a sample: by the sample's own rate and start, by the array's, or by a

@@ -12,7 +12,7 @@ use crate::dataset::{Array, Learning, Snapshot, Whereabouts};
 use crate::format::{ArrayMeta, zarr};
 use crate::model::{Details, ErrorKind, Hyperslab, Piece, shape};
 use crate::plan::{self, Survey};
-use crate::query::{self, Request};
+use crate::query::Request;
 use crate::wire::{Description, Format};
 
 /// Bytes of elements that are assembled at once. An answer streams in such bands: large enough that planning one is
@@ -49,12 +49,22 @@ impl Selected {
     pub(super) fn new(
         gateway: &Gateway,
         request: &Request,
-        resolved: Resolved<'_>,
+        resolved: &Resolved<'_>,
         array: Array,
     ) -> Result<Self, Problem> {
-        let Resolved { selection, found, samples } = resolved;
+        let slab = resolved.slab(&array)?;
+        Self::of(gateway, request, slab, resolved.samples.clone(), array)
+    }
+
+    /// Of positions that are found otherwise.
+    pub(super) fn of(
+        gateway: &Gateway,
+        request: &Request,
+        slab: Hyperslab,
+        samples: Option<Samples>,
+        array: Array,
+    ) -> Result<Self, Problem> {
         let meta = &array.meta;
-        let slab = query::resolve(&selection, &meta.shape, &meta.dims, &found)?;
         let mut shape = slab.answer_shape();
         let mut dims: Vec<Option<String>> =
             meta.dims.iter().zip(slab.kept()).filter(|(_, kept)| **kept).map(|(dim, _)| dim.clone()).collect();

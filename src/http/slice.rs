@@ -10,18 +10,22 @@ use bytes::Bytes;
 use super::contents::{Contents, PartPiece};
 use super::coordinates::Finder;
 use super::dry::{self, Part};
+use super::elements::Taken;
 use super::error::{self, Problem};
 use super::gateway::Gateway;
 use super::headers;
+use super::made::Made;
 use super::responder::Responder;
-use super::samples::check_pad;
+use super::samples::{Resolved, check_pad};
 use super::selected::Selected;
 use super::target::{self, Target, Targets};
 use super::{Body, SliceRequest, describe, full, set_kind};
-use crate::dataset::Snapshot;
+use crate::dataset::{Array, Snapshot};
+use crate::filter::FilterError;
 use crate::metrics::RequestKind;
 use crate::model::{Details, ErrorKind};
-use crate::query::What;
+use crate::plan;
+use crate::query::{Predicate, Request, Select, What};
 
 /// Answers a request about an array. Failures are answers too.
 pub async fn answer(gateway: Arc<Gateway>, request: SliceRequest) -> Response<Body> {
@@ -122,11 +126,10 @@ async fn select(finder: &Finder<'_>, targets: &Targets) -> Result<Contents, Prob
             let path = Arc::clone(&array.path);
             let about = |problem: Problem| problem.about(&path);
             let request = &target.request;
-            let pad = request.pad.as_ref().map(|(to, _)| *to);
-            let resolved = finder.resolve(&array, &request.selection, pad).await.map_err(about)?;
+            let (pad, predicate) = (request.pad.as_ref().map(|(to, _)| *to), request.filter.as_ref());
+            let resolved = finder.resolve(&array, &request.selection, pad, predicate).await.map_err(about)?;
             check_pad(pad, resolved.samples.is_some())?;
-            let selected = Selected::new(gateway, request, resolved, array).map_err(about)?;
-            Contents::one(gateway, asked, request, selected).map_err(about)
+            filtered(finder, request, array, &resolved).await.map_err(about)
         }
         Targets::Fields(fields) => {
             let arrays = fields.iter().map(|(name, target)| async move {
@@ -139,12 +142,18 @@ async fn select(finder: &Finder<'_>, targets: &Targets) -> Result<Contents, Prob
             };
             let of: Vec<_> = arrays.iter().map(|(name, array)| (*name, array)).collect();
             let pad = request.pad.as_ref().map(|(to, _)| *to);
-            let aligned = finder.aligned(&of, &request.selection, pad).await?;
+            let predicate = request.filter.as_ref();
+            if let Some(Predicate { select: select @ (Select::Mask | Select::Indices), .. }) = predicate {
+                let what =
+                    format!("select={} of several fields", if *select == Select::Mask { "mask" } else { "indices" });
+                return Err(FilterError::Unsupported { what }.into());
+            }
+            let aligned = finder.aligned(&of, &request.selection, pad, predicate).await?;
             check_pad(pad, aligned.iter().any(|resolved| resolved.samples.is_some()))?;
             let mut parts = Vec::with_capacity(arrays.len());
             for ((name, array), resolved) in arrays.into_iter().zip(aligned) {
                 let path = Arc::clone(&array.path);
-                let selected = Selected::new(gateway, request, resolved, array);
+                let selected = Selected::new(gateway, request, &resolved, array);
                 let selected = selected.map_err(|problem| problem.about(&path).in_field(Some(name)))?;
                 parts.push((name.to_owned(), selected));
             }
@@ -153,7 +162,42 @@ async fn select(finder: &Finder<'_>, targets: &Targets) -> Result<Contents, Prob
     }
 }
 
-/// The plan of a slice as JSON. Reads indexes, never chunk data.
+/// A selection as its predicate narrows it, or what a filter's answer is made of instead.
+async fn filtered(
+    finder: &Finder<'_>,
+    request: &Request,
+    array: Array,
+    resolved: &Resolved<'_>,
+) -> Result<Contents, Problem> {
+    let &Finder { gateway, asked, .. } = finder;
+    let select = request.filter.as_ref().map_or(Select::Values, |predicate| predicate.select);
+    let one = |selected: Selected| Contents::one(gateway, asked, request, selected);
+    let Some(narrowed) = &resolved.narrowed else { return one(Selected::new(gateway, request, resolved, array)?) };
+    // A plan is that of reading what is left to read.
+    if request.what != What::Slice {
+        return one(Selected::new(gateway, request, resolved, array)?);
+    }
+    let slab = resolved.slab(&array)?;
+    let made = match (&narrowed.elements, select) {
+        (None, Select::Values | Select::Box) => return one(Selected::new(gateway, request, resolved, array)?),
+        (None, Select::Mask | Select::Indices) => {
+            let before = Resolved { narrowed: None, ..resolved.clone() }.slab(&array)?;
+            Made::of_axis(&array, &before, narrowed, select)?
+        }
+        (Some((filter, properties)), select) => {
+            plan::check(&array.meta, &slab, &gateway.limits)?;
+            match finder.elements(&array, &slab, filter, properties, select).await? {
+                Taken::Box(slab) => return one(Selected::of(gateway, request, slab, None, array)?),
+                taken => Made::of_elements(&array, &slab, taken)
+                    .ok_or_else(|| Problem::new(ErrorKind::Internal, "a box is a slice"))?,
+            }
+        }
+    };
+    request.check_shape(&made.tensor.shape)?;
+    Contents::made(gateway, asked, request, made)
+}
+
+/// The plan of a slice as JSON. Reads indexes, coordinates and the properties of a filter, and no other chunk.
 async fn explain(
     gateway: &Gateway,
     asked: &SliceRequest,
@@ -175,6 +219,9 @@ async fn explain(
         body.insert("v".into(), 1.into());
         body.insert("format".into(), contents.format.name().into());
         body.insert("body_bytes".into(), contents.body_len.into());
+        if let Some(predicate) = targets.request().and_then(|request| request.filter.as_ref()) {
+            body.insert("filter".into(), predicate.filter.to_json());
+        }
         match contents.single() {
             Some(selected) => {
                 body.insert("array".into(), (*selected.array.path).into());

@@ -47,6 +47,24 @@ pub fn decimal(text: &str) -> Option<Exact> {
     Some(if power < 0 { Exact::new(number, scale) } else { Exact::from_integer(number * scale) })
 }
 
+/// How many bytes of a text are the decimal that it begins with, sign included; it may still be none, as `.` is.
+pub fn decimal_len(text: &str) -> usize {
+    let bytes = text.as_bytes();
+    let digits = |from: usize| from + bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let mut end = digits(usize::from(text.starts_with(['+', '-'])));
+    if bytes.get(end) == Some(&b'.') {
+        end = digits(end + 1);
+    }
+    if matches!(bytes.get(end), Some(b'e' | b'E')) {
+        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
+        let power = digits(end + 1 + sign);
+        if power > end + 1 + sign {
+            end = power;
+        }
+    }
+    end
+}
+
 /// A decimal, or a fraction of two such as `30000/1001`.
 pub fn fraction(text: &str) -> Option<Exact> {
     match text.split_once('/') {

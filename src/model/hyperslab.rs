@@ -39,6 +39,33 @@ impl Axis {
         }
     }
 
+    /// The positions, which lie inside the array.
+    pub fn positions(&self) -> impl Iterator<Item = u64> + '_ {
+        (0..self.count()).map(move |i| match self {
+            Self::Range { start, step, .. } => start.wrapping_add(step.wrapping_mul(i as i64)) as u64,
+            Self::List(list) => list[i as usize],
+        })
+    }
+
+    /// Some of this axis' own positions, by their place among them, ascending. Neighbours stay a range: equal positions
+    /// have one form.
+    pub fn pick(&self, places: &[u64]) -> Self {
+        match (places.first(), places.last()) {
+            (Some(first), Some(last)) if last - first + 1 == places.len() as u64 => match self.part(*first..last + 1) {
+                Self::Range { start, count: 1, .. } => Self::Range { start, step: 1, count: 1 },
+                part => part,
+            },
+            (None, _) | (_, None) => Self::Range { start: 0, step: 1, count: 0 },
+            _ => {
+                let at = |place: &u64| match self {
+                    Self::Range { start, step, .. } => start.wrapping_add(step.wrapping_mul(*place as i64)) as u64,
+                    Self::List(list) => list[*place as usize],
+                };
+                Self::List(places.iter().map(at).collect())
+            }
+        }
+    }
+
     /// The positions `range` of this axis' own positions.
     ///
     /// `range` must lie within `0..self.count()`.
@@ -102,6 +129,12 @@ impl Hyperslab {
     pub fn new(axes: Vec<Axis>, kept: Vec<bool>) -> Self {
         assert_eq!(axes.len(), kept.len(), "one flag an axis");
         Self { axes, kept }
+    }
+
+    /// The same with other positions along one axis.
+    pub fn with_axis(mut self, axis: usize, positions: Axis) -> Self {
+        self.axes[axis] = positions;
+        self
     }
 
     /// All of an array.

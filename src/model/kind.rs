@@ -8,6 +8,8 @@ pub enum ErrorKind {
     InvalidSelection,
     /// The selection can be read in two ways.
     AmbiguousSelection,
+    /// Values are stored otherwise than they are meant, and the request does not say which it is about.
+    AmbiguousValues,
     /// A parameter is unknown, repeated, misplaced or malformed.
     InvalidParameter,
     /// An integer, a list entry or (with `oob=error`) a bound lies outside its axis.
@@ -69,6 +71,7 @@ impl ErrorKind {
     pub const ALL: &'static [ErrorKind] = &[
         Self::InvalidSelection,
         Self::AmbiguousSelection,
+        Self::AmbiguousValues,
         Self::InvalidParameter,
         Self::IndexOutOfRange,
         Self::SliceTooLarge,
@@ -103,6 +106,7 @@ impl ErrorKind {
         match self {
             Self::InvalidSelection => "InvalidSelection",
             Self::AmbiguousSelection => "AmbiguousSelection",
+            Self::AmbiguousValues => "AmbiguousValues",
             Self::InvalidParameter => "InvalidParameter",
             Self::IndexOutOfRange => "IndexOutOfRange",
             Self::SliceTooLarge => "SliceTooLarge",

@@ -52,6 +52,16 @@ pub enum QueryError {
         /// Byte offset in the value.
         position: usize,
     },
+    /// An operator that the language has and this gateway has not.
+    #[error("{parameter}: {operator} at position {position} is not implemented")]
+    Unsupported {
+        /// `filter`.
+        parameter: &'static str,
+        /// The operator.
+        operator: String,
+        /// Byte offset in the value.
+        position: usize,
+    },
     /// Text with two readings.
     #[error("{parameter}: `{text}` can be read in two ways; write `{first}` or `{second}`")]
     Ambiguous {
@@ -126,7 +136,7 @@ impl Fault for QueryError {
             | Self::Repeated { .. }
             | Self::NotWithSlice { .. }
             | Self::InvalidValue { .. } => ErrorKind::InvalidParameter,
-            Self::Reserved { .. } => ErrorKind::NotImplemented,
+            Self::Reserved { .. } | Self::Unsupported { .. } => ErrorKind::NotImplemented,
             Self::Grammar { .. }
             | Self::TooManyDimensions { .. }
             | Self::UnknownDimension { .. }
@@ -144,7 +154,9 @@ impl Fault for QueryError {
             Self::UnknownParameter { name, nearest } => Details { valid: nearest.clone(), ..parameter(name) },
             Self::Repeated { name } | Self::NotWithSlice { name } | Self::Reserved { name } => parameter(name),
             Self::InvalidValue { parameter: name, valid, .. } => Details { valid: valid.clone(), ..parameter(name) },
-            Self::Grammar { parameter: name, position, .. } => Details { position: Some(*position), ..parameter(name) },
+            Self::Grammar { parameter: name, position, .. } | Self::Unsupported { parameter: name, position, .. } => {
+                Details { position: Some(*position), ..parameter(name) }
+            }
             Self::Ambiguous { parameter: name, first, second, .. } => {
                 Details { valid: Some(format!("{first} or {second}")), ..parameter(name) }
             }

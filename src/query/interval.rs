@@ -14,7 +14,7 @@
 use percent_encoding::percent_decode_str;
 
 use super::QueryError;
-use crate::model::exact::{Exact, decimal};
+use crate::model::exact::{Exact, decimal, decimal_len};
 use crate::model::instant::instant;
 
 /// One end of an interval, or one place.
@@ -292,19 +292,7 @@ fn parse_mark(parameter: &'static str, text: &str, at: usize) -> Result<Mark, Qu
 }
 
 fn number_and_unit(text: &str) -> Option<(Exact, Option<String>)> {
-    let bytes = text.as_bytes();
-    let digits = |from: usize| from + bytes[from..].iter().take_while(|byte| byte.is_ascii_digit()).count();
-    let mut end = digits(usize::from(text.starts_with(['+', '-'])));
-    if bytes.get(end) == Some(&b'.') {
-        end = digits(end + 1);
-    }
-    if matches!(bytes.get(end), Some(b'e' | b'E')) {
-        let sign = usize::from(matches!(bytes.get(end + 1), Some(b'+' | b'-')));
-        let power = digits(end + 1 + sign);
-        if power > end + 1 + sign {
-            end = power;
-        }
-    }
+    let end = decimal_len(text);
     let value = decimal(&text[..end])?;
     let unit = text[end..].trim_start();
     if unit.is_empty() {

@@ -5,6 +5,7 @@
 
 mod batch;
 mod error;
+pub mod filter;
 mod grammar;
 mod interval;
 pub mod parameters;
@@ -14,7 +15,8 @@ mod selection;
 
 pub use batch::{Batch, BatchField};
 pub use error::QueryError;
+pub use filter::Filter;
 pub use interval::{Closed, Interval, Label, Mark, Method, OnAxis, Role, Subset};
-pub use request::{BatchOptions, Request, What};
+pub use request::{BatchOptions, Meaning, Predicate, Request, Select, What};
 pub use resolve::{Found, Positions, axis_named, resolve};
 pub use selection::{Bound, Dim, OutOfBounds, Selection};

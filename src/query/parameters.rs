@@ -33,10 +33,13 @@ pub const NAMES: &[&str] = &[
     "closed",
     "fields",
     "pad",
+    "filter",
+    "select",
+    "values",
 ];
 
 /// Parameters of features that are not built yet; they answer 501.
-pub const RESERVED: &[&str] = &["filter", "select", "values"];
+pub const RESERVED: &[&str] = &["reduce"];
 
 /// Parameters that may be given more than once.
 const REPEATABLE: &[&str] = &["isel", "subset", "sel", "count"];
@@ -229,7 +232,7 @@ mod tests {
         assert!(matches!(ask("a", &[("slice", "0"), ("x-slice", "1")]), Err(QueryError::Repeated { .. })));
         assert!(matches!(ask("a/@slice=0", &[("slice", "1")]), Err(QueryError::Repeated { .. })));
         assert!(matches!(ask("a", &[("slice", "0"), ("versionId", "1")]), Err(QueryError::NotWithSlice { .. })));
-        assert!(matches!(ask("a", &[("filter", "a > 1")]), Err(QueryError::Reserved { .. })));
+        assert!(matches!(ask("a", &[("reduce", "mean")]), Err(QueryError::Reserved { .. })));
         assert!(
             ask("a", &[("slice", "0"), ("x-id", "GetObject"), ("X-Amz-Date", "x"), ("response-expires", "x")]).is_ok()
         );

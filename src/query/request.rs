@@ -2,6 +2,7 @@
 
 use percent_encoding::percent_decode_str;
 
+use super::filter::Filter;
 use super::grammar::{parse_dim, parse_slice};
 use super::interval::{self, Closed, OnAxis, Subset};
 use super::parameters::{self, Parameters};
@@ -18,6 +19,40 @@ pub enum What {
     Explain,
     /// The elements' chunks in the cache, and nothing of them in the answer.
     Prefetch,
+}
+
+/// What a filter's answer holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Select {
+    /// What the filter takes.
+    #[default]
+    Values,
+    /// The smallest slice that holds all that it takes.
+    Box,
+    /// A truth value for each place.
+    Mask,
+    /// The positions that it takes.
+    Indices,
+}
+
+/// What values are compared where they are packed or may be missing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Meaning {
+    /// What is stored.
+    Raw,
+    /// What CF's attributes make of it.
+    Cf,
+}
+
+/// A predicate of a request.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Predicate {
+    /// What it says.
+    pub filter: Filter,
+    /// What the answer holds.
+    pub select: Select,
+    /// What is compared, if the request says so.
+    pub meaning: Option<Meaning>,
 }
 
 /// How a batch is answered.
@@ -42,6 +77,8 @@ pub struct Request {
     pub what: What,
     /// Which part.
     pub selection: Selection,
+    /// `filter`, with what its answer is made of.
+    pub filter: Option<Predicate>,
     /// `pad`: the length of every sample of a ragged array, and the value behind the shorter ones, as sent.
     pub pad: Option<(u64, Option<String>)>,
     /// `fill`, as sent.
@@ -71,6 +108,7 @@ impl Request {
             fields: Vec::new(),
             what: What::Slice,
             selection: Selection::default(),
+            filter: None,
             pad: None,
             fill: None,
             expect_shape: None,
@@ -83,6 +121,7 @@ impl Request {
         let mut single: Option<&'static str> = None;
         let mut counts: Vec<(String, u64)> = Vec::new();
         let (mut batch, mut options, mut option) = (false, BatchOptions::default(), None);
+        let (mut filter, mut select, mut meaning) = (None, None, None);
         for (name, value) in pairs {
             if matches!(name, "slice" | "isel" | "format" | "subset" | "bbox" | "datetime" | "sel" | "count") {
                 single = Some(name);
@@ -120,6 +159,23 @@ impl Request {
                     request.array = Some(value);
                 }
                 "fields" => request.fields = names(&value)?,
+                "filter" => filter = Some(Filter::parse(&value)?),
+                "select" => {
+                    select = Some(match value.as_str() {
+                        "values" => Select::Values,
+                        "box" => Select::Box,
+                        "mask" => Select::Mask,
+                        "indices" => Select::Indices,
+                        _ => return Err(invalid(format!("`{value}` is none of them"), "values, box, mask, indices")),
+                    });
+                }
+                "values" => {
+                    meaning = Some(match value.as_str() {
+                        "raw" => Meaning::Raw,
+                        "cf" => Meaning::Cf,
+                        _ => return Err(invalid(format!("`{value}` is neither"), "raw, cf")),
+                    });
+                }
                 "oob" => {
                     request.selection.oob = match value.as_str() {
                         "clip" => OutOfBounds::Clip,
@@ -197,6 +253,27 @@ impl Request {
             }
             (true, _, None) => request.batch = Some(options),
             (false, None, _) => {}
+        }
+        request.filter = match (filter, select.map(|_| "select").or(meaning.map(|_| "values"))) {
+            (Some(filter), _) => Some(Predicate { filter, select: select.unwrap_or_default(), meaning }),
+            // A box may be one of points, whose places are values.
+            (None, Some("select")) if request.selection.has_bbox() => {
+                let filter = Filter::And(Vec::new());
+                Some(Predicate { filter, select: select.unwrap_or_default(), meaning })
+            }
+            (None, Some(alone)) => return Err(refused(alone, "needs `filter`".to_owned())),
+            (None, None) => None,
+        };
+        if request.filter.is_some() {
+            let beside = [
+                ("oob", request.selection.oob == OutOfBounds::Fill),
+                ("pad", request.pad.is_some()),
+                ("describe", request.what == What::Describe),
+                ("batch", request.batch.is_some()),
+            ];
+            if let Some((beside, _)) = beside.into_iter().find(|(_, given)| *given) {
+                return Err(refused(beside, "cannot be combined with `filter`".to_owned()));
+            }
         }
         if !request.fields.is_empty() {
             let beside = [

@@ -62,6 +62,11 @@ pub struct Selection {
 }
 
 impl Selection {
+    /// Whether a box selects.
+    pub fn has_bbox(&self) -> bool {
+        self.subsets.iter().any(|subset| subset.parameter == "bbox")
+    }
+
     /// Whether the coordinates of an axis are needed to resolve it.
     pub fn has_coordinates(&self) -> bool {
         !self.subsets.is_empty() || !self.labels.is_empty()

@@ -19,7 +19,7 @@ from conftest import GatewayMaker
 from gateway import ACCESS_KEY, SECRET_KEY, Bucket, Config, Gateway, error_code, local_store
 from sigv4 import signed
 
-SIZES = {"U8": 1, "I16": 2, "I64": 8, "F32": 4}
+SIZES = {"U8": 1, "U16": 2, "I16": 2, "I64": 8, "F32": 4}
 
 
 @pytest.fixture(scope="module")

@@ -88,7 +88,7 @@ def test_x_names_mean_the_same(served: Gateway) -> None:
     assert plain.content == other.content and plain.headers["ETag"] == other.headers["ETag"]
 
 
-@pytest.mark.parametrize("name", ["filter", "select", "values"])
+@pytest.mark.parametrize("name", ["reduce"])
 def test_reserved_features_are_501(served: Gateway, name: str) -> None:
     assert name in refused(served, A, 501, "NotImplemented", **{name: "t(0:1)"})
     refused(served, f"{A}/@{name}=1.npy", 501, "NotImplemented")

@@ -129,7 +129,7 @@ def test_own_routes_agree_with_the_source() -> None:
 def test_parameters_agree_with_the_source() -> None:
     names = constant("src/query/parameters.rs", "NAMES")
     # A batch has its selections in the body, and is answered in forms of its own.
-    of_batches, not_beside = {"batch", "stack", "on_error"}, {"slice", "isel", "format", "describe", "limit", "token"} | {"subset", "bbox", "datetime", "sel", "count", "fields"}
+    of_batches, not_beside = {"batch", "stack", "on_error"}, {"slice", "isel", "format", "describe", "limit", "token"} | {"subset", "bbox", "datetime", "sel", "count", "fields", "filter", "select", "values"}
     for method, others in (("get", of_batches), ("head", of_batches), ("post", not_beside)):
         refs = [p["$ref"].rsplit("/", 1)[-1] for p in SPEC["paths"]["/{bucket}/{key}"][method]["parameters"]]
         parameters = [SPEC["components"]["parameters"][ref] for ref in refs]
@@ -290,6 +290,9 @@ schemathesis.openapi.format("w4dx-datetime", DATETIME)
 schemathesis.openapi.format("w4dx-sel", SEL)
 schemathesis.openapi.format("w4dx-count", st.builds("{}:{}".format, NAME, st.integers(-1, 40)))
 schemathesis.openapi.format("w4dx-pad", st.builds("{}{}".format, st.integers(-1, 90), st.sampled_from(["", ":0", ":x", ":1.5"])))
+CONDITION = st.builds("{} {} {}".format, st.sampled_from(["label", "time", "value", "sample", "x", "nothing"]), st.sampled_from(["=", "<>", "<", ">="]), st.sampled_from(["1", "-0.5", "'a'", "TRUE", "NULL"]))
+FILTER = st.one_of(CONDITION, st.builds("{} AND NOT ({})".format, CONDITION, CONDITION), st.builds("({} OR {})".format, CONDITION, CONDITION), st.text(max_size=40))
+schemathesis.openapi.format("w4dx-filter", FILTER)
 schemathesis.openapi.format("w4dx-slice", SLICE)
 schemathesis.openapi.format("w4dx-isel", ISEL)
 

@@ -13,7 +13,7 @@ use super::super::{SliceRequest, selected};
 use crate::dataset::{Array, Snapshot};
 use crate::model::{Details, ErrorKind, Hyperslab, shape};
 use crate::plan;
-use crate::query::{self, Batch, BatchField, BatchOptions, Request};
+use crate::query::{Batch, BatchField, BatchOptions, Request};
 use crate::wire::batch::{LayoutField, RECORD_BYTES, aligned, layout};
 
 /// Bytes of elements that are put together at once: as the bands of a slice, and for the same reasons.
@@ -298,7 +298,7 @@ async fn taken<'a>(
         (true, Some(Ok(selection))) => {
             let arrays: Vec<(&str, &Array)> =
                 fields.iter().map(|field| (field.name.as_deref().unwrap_or_default(), &field.array)).collect();
-            match finder.aligned(&arrays, selection, pad).await {
+            match finder.aligned(&arrays, selection, pad, None).await {
                 Ok(aligned) => aligned.into_iter().map(Ok).collect(),
                 Err(problem) => vec![Err(problem); fields.len()],
             }
@@ -308,7 +308,7 @@ async fn taken<'a>(
             for (field, selection) in fields.iter().zip(selections) {
                 taken.push(match selection {
                     Err(error) => Err(Problem::from(error.clone())),
-                    Ok(selection) => finder.resolve(&field.array, selection, pad).await,
+                    Ok(selection) => finder.resolve(&field.array, selection, pad, None).await,
                 });
             }
             taken
@@ -319,13 +319,12 @@ async fn taken<'a>(
 /// The positions of one item, checked against every limit.
 fn slab(gateway: &Gateway, request: &Request, array: &Array, resolved: &Resolved<'_>) -> Result<Hyperslab, Problem> {
     let meta = &array.meta;
-    let Resolved { selection, found, samples } = resolved;
-    if let Some(Samples { dimension, one: false, .. }) = samples {
+    if let Some(Samples { dimension, one: false, .. }) = &resolved.samples {
         let message = format!("an item takes one sample of a ragged array, such as {{\"isel\":{{\"{dimension}\":7}}}}");
         let details = Details { dimension: Some(dimension.clone()), ..Details::default() };
         return Err(Problem::new(ErrorKind::InvalidSelection, message).at(details));
     }
-    let slab = query::resolve(selection, &meta.shape, &meta.dims, found)?;
+    let slab = resolved.slab(array)?;
     request.check_shape(&slab.answer_shape())?;
     plan::check(meta, &slab, &gateway.limits)?;
     let bytes = shape::bytes(&slab.counts(), meta.dtype.size_bytes().unwrap_or(1)).unwrap_or(u64::MAX);
